@@ -1,0 +1,35 @@
+"""The command ``stitchloop``: a thin shell over the Python API. One module per command, imported here, heavy work inside."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from stitchloop.errors import StitchloopError
+
+app = typer.Typer(
+    name="stitchloop",
+    help="A fusion-aware mapper for Timeloop users.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Reads Timeloop's YAML files, finds the provably best mapping, writes Timeloop's files."""
+
+
+def main() -> None:
+    """Run the command line; users' errors become one sentence on stderr and the exit status of their kind."""
+    try:
+        app()
+    except StitchloopError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

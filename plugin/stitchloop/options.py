@@ -1,0 +1,25 @@
+"""Mapper options (Timeloop's ``mapper`` section) and Stitchloop's own switches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MapperOptions:
+    """What to optimise and how long to look.
+
+    ``metrics`` is lexicographic: ``energy``, ``delay``, ``edp``, ``last-level-accesses`` or ``accesses-LEVEL``.
+    ``victory_condition``, ``timeout`` and ``search_size`` steer Timeloop's random search; an exact search reads and
+    ignores them (``ignored`` names those that were given).
+    """
+
+    metrics: tuple[str, ...] = ("edp",)
+    num_threads: int | None = None
+    diagnostics: bool = False
+    live_status: bool = False
+    imperfect: bool = False
+    time_limit: float | None = None
+    memory_limit_mb: float | None = None
+    out_prefix: str = "timeloop-mapper"
+    ignored: tuple[str, ...] = ()
