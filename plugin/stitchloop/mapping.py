@@ -8,7 +8,7 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Loop:
-    """``for rank in [0:bound)``. ``last`` is the bound of the last pass of an imperfect loop (equal to ``bound`` when perfect)."""
+    """``for rank in [0:bound)``. ``last`` is the bound of the last pass of an imperfect loop; 0 means perfect."""
 
     rank: str
     bound: int
