@@ -21,5 +21,7 @@ class MapperOptions:
     imperfect: bool = False
     time_limit: float | None = None
     memory_limit_mb: float | None = None
+    pareto: tuple[str, ...] = ()
+    """Two or three objectives whose Pareto front is wanted beside the best mapping of ``metrics``."""
     out_prefix: str = "timeloop-mapper"
     ignored: tuple[str, ...] = ()

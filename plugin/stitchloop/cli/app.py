@@ -1,4 +1,4 @@
-"""The command ``stitchloop``: a thin shell over the Python API. One module per command, imported here, heavy work inside."""
+"""The command ``stitchloop``: a thin shell over the Python API. One module per command, heavy work imported inside."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import sys
 
 import typer
 
+from stitchloop.cli.map import map_command
+from stitchloop.cli.model import model
+from stitchloop.cli.shim import shim
 from stitchloop.errors import StitchloopError
 
 app = typer.Typer(
@@ -15,6 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("map")(map_command)
+app.command("model")(model)
+app.command("shim")(shim)
 
 
 @app.callback()

@@ -1,0 +1,1 @@
+"""Timeloop's output files, the project's JSON documents, and what the terminal shows."""

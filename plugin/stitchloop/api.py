@@ -1,0 +1,240 @@
+"""``call_mapper`` and ``call_model``: the calls of ``pytimeloop.timeloopfe.v4``, answered by Stitchloop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stitchloop.architecture import Architecture
+from stitchloop.errors import InputError
+from stitchloop.spec import Spec
+from stitchloop.stats import Stats
+
+
+@dataclass(frozen=True)
+class OutputStats:
+    """Figures of one run under the names of pytimeloop's ``OutputStats``. Energies in J, areas in m^2, latency in s."""
+
+    percent_utilization: float
+    computes: int
+    cycles: int
+    cycle_seconds: float
+    per_component_energy: Mapping[str, float]
+    per_component_area: Mapping[str, float]
+    variables: Mapping[str, Any]
+    mapping: str
+    accesses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def latency(self) -> float:
+        return self.cycles * self.cycle_seconds
+
+    @property
+    def energy(self) -> float:
+        return sum(self.per_component_energy.values())
+
+    @property
+    def area(self) -> float:
+        return sum(self.per_component_area.values())
+
+    @property
+    def computes_per_second(self) -> float:
+        return self.computes / self.latency
+
+    @property
+    def computes_per_joule(self) -> float:
+        return self.computes / self.energy
+
+    @property
+    def computes_per_second_per_square_meter(self) -> float:
+        return self.computes_per_second / self.area
+
+
+def call_mapper(
+    specification: Any,
+    output_dir: str,
+    environment: Mapping[str, str] | None = None,
+    extra_input_files: Iterable[str] | None = None,
+    dump_intermediate_to: str | None = None,
+    log_to: Any = None,
+    extra_args: Iterable[str] = (),
+    return_proc: bool = False,
+) -> Any:
+    """Find the best mapping of one Einsum and write Timeloop's files into ``output_dir``.
+
+    Parameters
+    ----------
+    specification
+        A ``Specification`` of pytimeloop, a path of a YAML file, or a list of such paths.
+    output_dir
+        Made when missing.
+    extra_input_files
+        More YAML files.
+    log_to
+        A path or an open text file that gets the one-screen summary.
+    extra_args
+        Further arguments of ``stitchloop map``; they imply a process of its own, as ``return_proc`` does.
+    environment, dump_intermediate_to
+        Taken for the sake of the signature: environment variables of the process; a path that gets the input as it was read.
+    return_proc
+        Start a process and return its ``subprocess.Popen``.
+
+    Returns
+    -------
+    OutputStats
+        pytimeloop's own where a ``Specification`` was given, else :class:`OutputStats`.
+
+    Raises
+    ------
+    InputError, NoMapping
+        As the command line reports them.
+    """
+    return _call("map", "timeloop-mapper", specification, output_dir, environment, extra_input_files, dump_intermediate_to,
+                 log_to, extra_args, return_proc)  # fmt: skip
+
+
+def call_model(
+    specification: Any,
+    output_dir: str,
+    environment: Mapping[str, str] | None = None,
+    extra_input_files: Iterable[str] | None = None,
+    dump_intermediate_to: str | None = None,
+    log_to: Any = None,
+    extra_args: Iterable[str] = (),
+    return_proc: bool = False,
+) -> Any:
+    """Evaluate the given mapping; arguments and result as for :func:`call_mapper`.
+
+    Raises
+    ------
+    InputError, InvalidMapping
+        As the command line reports them.
+    """
+    return _call("model", "timeloop-model", specification, output_dir, environment, extra_input_files, dump_intermediate_to,
+                 log_to, extra_args, return_proc)  # fmt: skip
+
+
+def _call(
+    command: str,
+    prefix: str,
+    specification: Any,
+    output_dir: str,
+    environment: Mapping[str, str] | None,
+    extra_input_files: Iterable[str] | None,
+    dump_intermediate_to: str | None,
+    log_to: Any,
+    extra_args: Iterable[str],
+    return_proc: bool,
+) -> Any:
+    directory = Path(output_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [*_input_paths(specification, directory, command == "model"), *map(Path, extra_input_files or ())]
+    if dump_intermediate_to is not None:
+        Path(dump_intermediate_to).write_text("\n".join(path.read_text() for path in paths))
+    extra = list(extra_args)
+    if return_proc or extra or environment:
+        process = _start([command, *extra, *map(str, paths), "-o", str(directory)], environment, log_to)
+        if return_proc:
+            return process
+        _wait(process, directory)
+        return _parse(specification, directory, prefix, paths)
+    from stitchloop.cli.run import run_map, run_model
+    from stitchloop.read import load_spec
+
+    spec = load_spec(paths)
+    summary = run_map(spec, directory) if command == "map" else run_model(spec, directory)
+    _log(summary.text, log_to)
+    return _parse(specification, directory, prefix, paths, spec)
+
+
+def _input_paths(specification: Any, directory: Path, for_model: bool) -> list[Path]:
+    if isinstance(specification, (str, Path)):
+        return [Path(specification)]
+    if isinstance(specification, (list, tuple)) and all(isinstance(item, (str, Path)) for item in specification):
+        return [Path(item) for item in specification]
+    if hasattr(specification, "_process"):
+        return [_transpile(specification, directory, for_model)]
+    found = type(specification).__name__
+    raise InputError(None, f"a specification of type {found}", "give a Specification of pytimeloop or a list of YAML paths")
+
+
+def _transpile(specification: Any, directory: Path, for_model: bool) -> Path:
+    """Let pytimeloop write its one-file form, as its own ``call_mapper`` does."""
+    try:
+        from pytimeloop.timeloopfe.common.backend_calls import _specification_to_yaml_string
+    except ImportError:
+        raise InputError(None, "a Specification, but pytimeloop cannot be imported", "give a list of YAML paths") from None
+    path = directory / "parsed-processed-input.yaml"
+    path.write_text(_specification_to_yaml_string(specification, for_model))
+    return path
+
+
+def _start(arguments: list[str], environment: Mapping[str, str] | None, log_to: Any) -> subprocess.Popen[bytes]:
+    import os
+
+    stream = open(log_to, "w") if isinstance(log_to, (str, Path)) else log_to  # noqa: SIM115
+    return subprocess.Popen(
+        [sys.executable, "-m", "stitchloop.cli.app", *arguments],
+        env={**os.environ, **(environment or {})},
+        stdout=stream,
+        stderr=subprocess.STDOUT if stream is not None else None,
+    )
+
+
+def _wait(process: subprocess.Popen[bytes], directory: Path) -> None:
+    status = process.wait()
+    if status != 0:
+        raise RuntimeError(f"stitchloop ended with status {status}; its messages say why (outputs would be in {directory})")
+
+
+def _log(text: str, log_to: Any) -> None:
+    if isinstance(log_to, (str, Path)):
+        Path(log_to).write_text(text)
+    elif log_to is not None:
+        log_to.write(text)
+
+
+def _parse(specification: Any, directory: Path, prefix: str, paths: list[Path], spec: Spec | None = None) -> Any:
+    if hasattr(specification, "_parse_timeloop_output"):
+        return specification._parse_timeloop_output(str(directory), prefix=prefix)
+    import json
+
+    from stitchloop.read import load_spec
+
+    spec = spec or load_spec(paths)
+    assert spec.architecture is not None
+    document = json.loads((directory / "stats.json").read_text())
+    map_text = directory / f"{prefix}.map.txt"
+    return output_stats(spec.architecture, document, map_text.read_text() if map_text.exists() else "")
+
+
+def output_stats(architecture: Architecture, document: Mapping[str, Any] | Stats, mapping_text: str) -> OutputStats:
+    """Turn a ``stats.json`` document (or :class:`~stitchloop.stats.Stats`) into :class:`OutputStats`."""
+    if isinstance(document, Stats):
+        document = document.as_json()
+    unit = architecture.compute
+    energy = {unit.name: document["compute"]["energy_pJ"] * 1e-12}
+    energy |= {name: level["energy_pJ"] * 1e-12 for name, level in document["level_totals"].items()}
+    area = {level.name: (level.area_um2 or 0.0) * level.instances * 1e-12 for level in architecture.storage}
+    area[unit.name] = (unit.area_um2 or 0.0) * unit.instances * 1e-12
+    accesses = {
+        name: {
+            action: float(sum(t[action] * t["instances"] for t in tensors.values())) for action in ("reads", "fills", "updates")
+        }
+        for name, tensors in document["levels"].items()
+    }
+    return OutputStats(
+        percent_utilization=document["utilization"] * 100,
+        computes=document["computes"],
+        cycles=document["cycles"],
+        cycle_seconds=architecture.cycle_seconds,
+        per_component_energy=energy,
+        per_component_area=area,
+        variables=dict(architecture.variables),
+        mapping=mapping_text,
+        accesses=accesses,
+    )

@@ -1,0 +1,57 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stitchloop.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stitchloop.spec import Spec
+
+Files = Annotated[
+    list[Path], typer.Argument(help="Timeloop YAML files, in any order; Jinja2 files are rendered.", show_default=False)
+]
+OutputFolder = Annotated[Path, typer.Option("-o", "--output", help="Folder for the outputs; made when missing.")]
+Variables = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A variable for Jinja2 files; repeatable.")
+]
+FrontendCompatible = Annotated[
+    bool, typer.Option("--frontend-compatible", help="Read permutations as pytimeloop's front end does: unlisted ranks first.")
+]
+
+
+def parse_variables(settings: list[str] | None) -> dict[str, str]:
+    """``['A=1']`` to ``{'A': '1'}``; :class:`InputError` on anything else."""
+    variables = {}
+    for setting in settings or ():
+        name, sign, value = setting.partition("=")
+        if not sign or not name.isidentifier():
+            raise InputError("--set", f"`{setting}`", "write --set NAME=VALUE")
+        variables[name] = value
+    return variables
+
+
+def read_spec(files: list[Path], settings: list[str] | None, frontend_compatible: bool) -> Spec:
+    """Load the files, and show what the reader remarks on stderr."""
+    from stitchloop.read import load_spec
+
+    spec = load_spec(files, parse_variables(settings), frontend_compatible=frontend_compatible)
+    show_warnings(spec.warnings)
+    return spec
+
+
+def show_warnings(sentences: tuple[str, ...]) -> None:
+    for sentence in sentences:
+        typer.echo(f"warning: {sentence}", err=True)
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)

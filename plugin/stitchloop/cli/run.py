@@ -1,0 +1,115 @@
+"""What the commands ``model`` and ``map`` do, apart from the command line: one spec in, files and a summary out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from stitchloop.errors import InputError
+from stitchloop.spec import Spec
+from stitchloop.write.summary import Comparison, Summary, map_summary, model_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class MapSwitches:
+    """Switches of ``stitchloop map`` that are not part of Timeloop's files."""
+
+    compare: bool = False
+    """Also evaluate what a random search of 500 valid mappings finds, for comparison."""
+    progress: Callable[..., None] | None = None
+
+
+def run_model(spec: Spec, directory: Path) -> Summary:
+    """Evaluate the mapping of ``spec`` with the reference model and write its files.
+
+    Raises
+    ------
+    InputError
+        When the architecture, the problem or the mapping is missing.
+    InvalidMapping
+        When the hardware or the workload forbids the mapping.
+    """
+    from stitchloop.model import evaluate
+    from stitchloop.read.energy import require_energy
+    from stitchloop.write.outputs import write_model_outputs
+
+    architecture, workload = require(spec, "architecture"), require(spec, "workload")
+    mapping = require(spec, "mapping")
+    require_energy(architecture)
+    stats = evaluate(workload.einsum, architecture, mapping)
+    write_model_outputs(spec, stats, directory)
+    return model_summary(workload.einsum, architecture, mapping, stats)
+
+
+def run_map(spec: Spec, directory: Path, switches: MapSwitches | None = None) -> Summary:
+    """Find the best mapping of the single Einsum of ``spec``, write Timeloop's files, and sum it up.
+
+    Raises
+    ------
+    InputError
+        When a part is missing or constraints contradict each other.
+    NoMapping
+        When no mapping is valid.
+    """
+    from stitchloop.model import evaluate
+    from stitchloop.read.energy import require_energy
+    from stitchloop.search import map_einsum
+    from stitchloop.write.outputs import write_mapping_outputs
+
+    switches = switches or MapSwitches()
+    architecture, workload = require(spec, "architecture"), require(spec, "workload")
+    require_energy(architecture)
+    with interruptible():
+        result = map_einsum(spec, progress=switches.progress)
+    write_mapping_outputs(spec, result, directory)
+    comparison = None
+    if spec.mapping is not None:
+        comparison = Comparison("the mapping in the input", evaluate(workload.einsum, architecture, spec.mapping))
+    elif switches.compare:
+        from stitchloop.search.baseline import random_search
+
+        found = random_search(spec)
+        comparison = Comparison(f"the best of {found.valid:,} valid mappings drawn at random", found.stats) if found else None
+    return map_summary(workload.einsum, architecture, result, comparison)
+
+
+_SECTIONS = {
+    "architecture": "an `architecture` section",
+    "workload": "a `problem` section",
+    "mapping": "a `mapping` section",
+}
+
+
+def require(spec: Spec, part: str) -> Any:
+    """The named part of ``spec``; :class:`InputError` when no input file holds it."""
+    value = getattr(spec, part)
+    if value is None:
+        files = ", ".join(spec.files) or "the input"
+        raise InputError(files, f"{_SECTIONS[part]} is missing", "add the file that holds it")
+    return value
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM interrupt a search as Ctrl-C does, so that it returns its best so far."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        previous = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

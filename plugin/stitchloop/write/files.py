@@ -1,0 +1,63 @@
+"""Output files are written whole or not at all, and never over an input."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stitchloop.errors import InputError
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write ``content`` to ``path`` through a temporary file beside it, so that a reader never sees half of it."""
+    data = content.encode() if isinstance(content, str) else content
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: Iterable[str | Path] = ()) -> list[Path]:
+    """Write all ``contents`` (name to text) into ``directory``, which is made when missing.
+
+    Raises
+    ------
+    InputError
+        When the folder cannot be made, or when one of the files is an input of the run.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(directory), f"the output folder cannot be made ({error.strerror})", "name another with -o") from None
+    protected = {Path(name).resolve() for name in inputs}
+    for name in contents:
+        if (directory / name).resolve() in protected:
+            raise InputError(str(directory / name), "this output would overwrite an input file", "name another folder with -o")
+    try:
+        for name, content in contents.items():
+            write_atomically(directory / name, content)
+    except OSError as error:
+        raise InputError(str(directory), f"cannot write there ({error.strerror})", "name another folder with -o") from None
+    return [directory / name for name in contents]
+
+
+def to_json(document: Any) -> str:
+    """JSON text as the project writes it: two spaces of indent, keys in their order, a final newline."""
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,143 @@
+"""The one-screen summary at the end of a command: loop nest, energy by level, certificate."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stitchloop.architecture import Architecture
+from stitchloop.mapping import Mapping
+from stitchloop.result import Certificate, Result
+from stitchloop.stats import Stats
+from stitchloop.workload import Einsum
+from stitchloop.write.nest_text import format_nest
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Parts of a summary, in order; shown on a terminal with colour, or as plain ``text``."""
+
+    parts: tuple[RenderableType, ...]
+
+    @property
+    def text(self) -> str:
+        from rich.console import Console
+
+        stream = io.StringIO()
+        self.show(Console(file=stream, width=110, no_color=True, force_terminal=False))
+        return stream.getvalue()
+
+    def show(self, console: Console) -> None:
+        for part in self.parts:
+            console.print(part)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Another mapping of the same Einsum that the result is held against."""
+
+    name: str
+    stats: Stats
+
+
+def model_summary(einsum: Einsum, architecture: Architecture, mapping: Mapping, stats: Stats) -> Summary:
+    """What ``stitchloop model`` shows."""
+    return Summary((_nest(einsum, architecture, mapping, stats), _energy_bars(architecture, stats), _totals(architecture, stats)))
+
+
+def map_summary(einsum: Einsum, architecture: Architecture, result: Result, comparison: Comparison | None = None) -> Summary:
+    """What ``stitchloop map`` shows: the model's figures, the certificate, and the comparison when there is one."""
+    parts = [
+        _nest(einsum, architecture, result.mapping, result.stats),
+        _energy_bars(architecture, result.stats),
+        _totals(architecture, result.stats),
+        certificate_text(result.objective, result.values, result.certificate),
+    ]
+    if result.pareto:
+        parts.append(_pareto_table(result))
+    if comparison is not None:
+        parts.append(_comparison_text(result.stats, comparison))
+    parts.extend(f"note: {note}" for note in result.notes)
+    return Summary(tuple(parts))
+
+
+def certificate_text(objective: tuple[str, ...], values: tuple[float, ...], certificate: Certificate) -> RenderableType:
+    """The certificate as sentences: what is proved, over how many mappings, in what time."""
+    from rich.text import Text
+
+    c = certificate
+    goal = ", then ".join(objective)
+    size = f"{c.mapspace_size:,}" if c.mapspace_size < 10**12 else f"{c.mapspace_size:.3e}"
+    if c.optimal:
+        head, style = "Optimal (proved)", "bold green"
+        rest = f": no mapping of the {size} in the mapspace has a lower {goal}"
+    else:
+        head, style = "Not proved optimal", "bold yellow"
+        rest = f": {goal} is {values[0]:.6g}, at least {c.lower_bound:.6g} (gap {c.gap(values[0]):.2%}) over {size} mappings" + (
+            f"; {c.reason}" if c.reason else ""
+        )
+    return Text.assemble(
+        (head, style), rest + f". Evaluated exactly: {c.evaluated:,}. Time: {c.seconds:.2f} s. Count: {c.counting}."
+    )
+
+
+def _nest(einsum: Einsum, architecture: Architecture, mapping: Mapping, stats: Stats) -> RenderableType:
+    from rich.text import Text
+
+    return Text(format_nest(einsum, architecture, mapping, stats))
+
+
+def _energy_bars(architecture: Architecture, stats: Stats) -> RenderableType:
+    from rich.table import Table
+
+    rows = [
+        (level.name, stats.levels[level.name].energy_pJ) for level in reversed(architecture.levels) if level.name in stats.levels
+    ]
+    rows.append((architecture.compute.name, stats.compute.energy_pJ))
+    table = Table(title="Energy by level", title_justify="left", box=None, pad_edge=False)
+    table.add_column("level")
+    table.add_column("uJ", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("")
+    for name, energy in rows:
+        share = energy / stats.energy_pJ if stats.energy_pJ else 0.0
+        table.add_row(name, f"{energy / 1e6:,.3f}", f"{share:.1%}", "█" * round(40 * share))
+    return table
+
+
+def _totals(architecture: Architecture, stats: Stats) -> RenderableType:
+    from rich.text import Text
+
+    time_us = stats.cycles * architecture.cycle_seconds * 1e6
+    return Text(
+        f"\nCycles {stats.cycles:,} ({time_us:,.2f} us; bound by {stats.binding}), energy {stats.energy_pJ / 1e6:,.3f} uJ, "
+        f"EDP {stats.edp:.3e} J*cycle, utilization {stats.utilization:.2%}, {stats.computes:,} computes."
+    )
+
+
+def _pareto_table(result: Result) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(title=f"Pareto front ({len(result.pareto)} points)", title_justify="left", box=None, pad_edge=False)
+    for name in result.objective:
+        table.add_column(name, justify="right")
+    shown = result.pareto if len(result.pareto) <= 12 else (*result.pareto[:6], *result.pareto[-6:])
+    for point in shown:
+        table.add_row(*(f"{value:,.6g}" for value in point.values))
+    return table
+
+
+def _comparison_text(stats: Stats, other: Comparison) -> RenderableType:
+    from rich.text import Text
+
+    def ratio(theirs: float, ours: float) -> str:
+        return f"{theirs / ours:.2f}x" if ours else "-"
+
+    return Text(
+        f"Against {other.name}: energy {ratio(other.stats.energy_pJ, stats.energy_pJ)}, "
+        f"cycles {ratio(other.stats.cycles, stats.cycles)}, EDP {ratio(other.stats.edp, stats.edp)} (theirs / ours)."
+    )
