@@ -20,14 +20,17 @@ from stitchloop.write.tables_yaml import area_table, energy_table
 
 def write_model_outputs(spec: Spec, stats: Stats, directory: Path, prefix: str = "timeloop-model") -> list[Path]:
     """``PREFIX.stats.txt``, ``PREFIX.map.txt``, the ERT and ART used, and ``stats.json``. Returns the paths."""
-    assert spec.architecture is not None and spec.workload is not None and spec.mapping is not None
+    assert spec.architecture is not None
+    assert spec.workload is not None
+    assert spec.mapping is not None
     contents = _common(spec.workload.einsum, spec.architecture, spec.mapping, stats, prefix)
     return write_files(directory, contents, spec.files)
 
 
 def write_mapping_outputs(spec: Spec, result: Result, directory: Path) -> list[Path]:
     """As :func:`write_model_outputs`, with ``PREFIX.map.yaml`` and ``result.json``; the prefix is the mapper's ``out_prefix``."""
-    assert spec.architecture is not None and spec.workload is not None
+    assert spec.architecture is not None
+    assert spec.workload is not None
     einsum, architecture = spec.workload.einsum, spec.architecture
     prefix = spec.options.out_prefix
     contents = _common(einsum, architecture, result.mapping, result.stats, prefix)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from stitchloop.architecture import Architecture, Level
@@ -12,7 +14,7 @@ from stitchloop.write.nest_text import outer_to_inner
 
 
 def format_stats(einsum: Einsum, architecture: Architecture, mapping: Mapping, stats: Stats) -> str:
-    """The whole file. As in Timeloop, levels without accesses and energy are left out, and so are networks (they cost nothing)."""
+    """The whole file. As in Timeloop, levels without accesses and energy are left out, and so are networks, which cost nothing."""
     sections = [
         "Buffer and Arithmetic Levels\n----------------------------\n",
         _compute_section(architecture, stats),
@@ -204,7 +206,7 @@ def _summary_section(einsum: Einsum, architecture: Architecture, stats: Stats) -
 
 def _energy_section(architecture: Architecture, stats: Stats) -> str:
     names = [architecture.compute.name, *architecture.names]
-    networks = [f"{outer} <==> {inner}" for inner, outer in zip(names, names[1:])]
+    networks = [f"{outer} <==> {inner}" for inner, outer in pairwise(names)]
     width = max(map(len, names + networks)) + 1
     energies = [(architecture.compute.name, stats.compute.energy_pJ)]
     energies += [(name, stats.levels[name].energy_pJ) for name in architecture.names if name in stats.levels]
