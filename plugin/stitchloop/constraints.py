@@ -37,6 +37,8 @@ class LoopConstraint:
     """Data spaces or ranks (``no_iteration_over_dims``): factor 1."""
     maximize: tuple[tuple[str, ...], ...] = ()
     """``maximize_dims``: each group of ranks is made as large as the fan-out admits, in order."""
+    maximize_capacity: int | None = None
+    """``maximize_dims_capacity``: largest product of a temporal group; spatial groups fill the fan-out."""
     remove_sequential_factors: bool = False
     place: Place = field(default=Place(), compare=False)
 
