@@ -101,7 +101,7 @@ class SpatialSpace(LoopSpace):
             return
         inner, outer = self._fixed_sides(looped)
         free = tuple(rank for rank in self.free if rank in looped)
-        for count in self._free_on_x(len(free)):
+        for count in self.free_on_x(len(free)):
             for order in permutations(free):
                 yield inner[0] + order[:count] + outer[0], inner[1] + order[count:] + outer[1]
 
@@ -109,7 +109,7 @@ class SpatialSpace(LoopSpace):
         """How many layouts :meth:`layouts` gives."""
         looped = frozenset(looped)
         free = sum(rank in looped for rank in self.free)
-        cuts = len(looped) + 1 if self.split is None else len(self._free_on_x(free))
+        cuts = len(looped) + 1 if self.split is None else len(self.free_on_x(free))
         return factorial(free) * cuts
 
     def partitions(self, looped: Mapping[str, int]) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
@@ -131,7 +131,7 @@ class SpatialSpace(LoopSpace):
         on_x = frozenset(inner[0] + outer[0])
         free_x = [rank for rank in x if rank in self.free]
         free = [rank for rank in self.free if rank in looped]
-        return frozenset(x) - frozenset(free_x) == on_x and len(free_x) in self._free_on_x(len(free))
+        return frozenset(x) - frozenset(free_x) == on_x and len(free_x) in self.free_on_x(len(free))
 
     def _x_sets(self, looped: frozenset[str]) -> Iterator[frozenset[str]]:
         free = [rank for rank in self.free if rank in looped]
@@ -144,7 +144,7 @@ class SpatialSpace(LoopSpace):
             yield from (frozenset(inner + free + outer[:cut]) for cut in range(1, len(outer) + 1))
             return
         inner_sides, outer_sides = self._fixed_sides(looped)
-        for count in self._free_on_x(len(free)):
+        for count in self.free_on_x(len(free)):
             yield from (frozenset(inner_sides[0] + outer_sides[0] + some) for some in combinations(free, count))
 
     def _fixed_sides(
@@ -158,7 +158,7 @@ class SpatialSpace(LoopSpace):
         kept = tuple(tuple(tuple(rank for rank in side if rank in looped) for side in pair) for pair in (inner, outer))
         return (kept[0][0], kept[0][1]), (kept[1][0], kept[1][1])
 
-    def _free_on_x(self, looped: int) -> range:
+    def free_on_x(self, looped: int) -> range:
         """How many of ``looped`` free loops may lie on X: the split's positions are filled with idle ranks where needed."""
         assert self.split is not None
         on_x = min(max(self.split - len(self.inner), 0), len(self.free))

@@ -60,9 +60,9 @@ class Mapspace:
     - *keep sets*: a tensor that is neither in ``keep`` nor in ``bypass`` of a storage level is tried both ways there.
       Only the outermost storage level keeps everything unless it is told to bypass; fan-outs keep nothing.
 
-    Loops of bound 1 are dropped, so their order makes no difference. Capacity, fan-out and bandwidth are the hardware's
-    limits and not part of the mapspace; the reference model judges them. ``min_parallelism``/``max_parallelism`` bound
-    the share of all compute units in use.
+    Loops of bound 1 are dropped, so their order makes no difference. ``min_parallelism``/``max_parallelism`` bound the share
+    of all compute units in use. Limits on products - parallelism, utilisation, the fan-outs themselves, sequential
+    factors - narrow none of the choices above; :meth:`contains` checks them, and the reference model checks capacity.
     """
 
     einsum: Einsum
@@ -99,7 +99,7 @@ class Mapspace:
         return count_mappings(self)
 
     def contains(self, mapping: Mapping) -> str | None:
-        """None when every constraint admits the mapping, else the first violation as a sentence."""
+        """None when all constraints and fan-outs admit the mapping, else the first violation as a sentence."""
         from stitchloop.mapspace.membership import violation
 
         return violation(self, mapping)
