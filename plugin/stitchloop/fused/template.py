@@ -1,0 +1,309 @@
+"""Loop templates of a fused chain, and their compilation to sums of monomials.
+
+A template says which loops over tiles the Einsums share, in what order each Einsum runs the rest, and at which loop each
+tensor's buffered block is fixed (its retention level: the number of loops outside it). Nothing in it depends on tile sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations, product
+from math import prod
+from typing import NamedTuple
+
+from stitchloop.fused.monomials import ONE, Extent, Monomial, full_extent, tile_extent, times, trip_count
+from stitchloop.fused.monomials import product as extents_product
+from stitchloop.fused.shape import Index, Op, Operand, Structure
+
+
+@dataclass(frozen=True)
+class Template:
+    """One loop template.
+
+    Attributes
+    ----------
+    shared : tuple of int
+        Ranks of the loops above the branch, outermost first.
+    inner : tuple of tuple of int
+        For each Einsum, the ranks of its own loops below the branch, outermost first.
+    levels : tuple of tuple of int
+        For each Einsum and each of its operands, how many loops of ``shared + inner`` stand outside the block; an intermediate
+        tensor's level is ``len(shared)``.
+    """
+
+    shared: tuple[int, ...]
+    inner: tuple[tuple[int, ...], ...]
+    levels: tuple[tuple[int, ...], ...]
+
+    def loops(self, op: int) -> tuple[int, ...]:
+        return self.shared + self.inner[op]
+
+    def recomputed(self, structure: Structure) -> tuple[frozenset[int], ...]:
+        """For each Einsum the shared ranks that it does not have: it runs again for each of their tiles."""
+        return tuple(frozenset(self.shared) - op.ranks for op in structure.ops)
+
+
+class Choice(NamedTuple):
+    """One retention level of one tensor: its block, what it moves, and whether it keeps its place in every phase."""
+
+    level: int
+    block: Monomial
+    dram: Monomial
+    held: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A compiled template: what of its cost depends on the template, for any tile sizes.
+
+    Attributes
+    ----------
+    template : Template
+    phases : tuple of tuple of Monomial
+        For each Einsum, the blocks that lie in the buffer while it runs; their sum is its buffer demand.
+    dram : tuple of tuple of Monomial
+        For each Einsum and operand the words moved; for the chain's output the words written, ``W`` (it re-reads ``W`` less its
+        volume); ``()`` stands for 1 at intermediate tensors, which move nothing.
+    sweeps : tuple of tuple of Extent
+        For each Einsum and each of its ranks in order, all points that its tiles run through, a halo's repeats included.
+    trips : tuple of tuple of Extent
+        The number of those tiles along each rank.
+    """
+
+    template: Template
+    phases: tuple[tuple[Monomial, ...], ...]
+    dram: tuple[tuple[Monomial, ...], ...]
+    sweeps: tuple[tuple[Extent, ...], ...]
+    trips: tuple[tuple[Extent, ...], ...]
+    repeats: tuple[frozenset[int], ...]
+
+    @cached_property
+    def recomputes(self) -> bool:
+        return any(self.repeats)
+
+    @cached_property
+    def group(self) -> tuple[object, ...]:
+        """Rows of one group do the same operations in the same tiles; only buffer demand and DRAM access tell them apart."""
+        return (self.repeats, self.sweeps, self.trips)
+
+
+class Walk(NamedTuple):
+    """The loops of one Einsum: the shared ones first."""
+
+    structure: Structure
+    op: Op
+    loops: tuple[int, ...]
+    shared: int
+
+    def range_of(self, rank: int) -> Index:
+        return self.op.range_of[rank]
+
+    def is_shared(self, rank: int) -> bool:
+        return rank in self.loops[: self.shared]
+
+    def keeps_halo(self, rank: int) -> bool:
+        """The innermost shared loop slides: the overlap of the intermediate blocks is kept, not computed again."""
+        return self.shared > 0 and self.loops[self.shared - 1] == rank
+
+
+def sweep(walk: Walk, rank: int) -> Extent:
+    """All points of ``rank`` that the Einsum's tiles run through."""
+    _, stride, window = vars(walk.range_of(rank)).values()
+    if walk.is_shared(rank) and window > stride and not walk.keeps_halo(rank):
+        return Extent(rank, full=stride, trips=window - stride)
+    if walk.is_shared(rank) and window < stride:
+        return Extent(rank, full=stride, trips=window - stride)
+    return full_extent(rank, stride, window)
+
+
+def tiles_along(walk: Walk, rank: int) -> Extent:
+    """Trip count of the Einsum's loop over ``rank``."""
+    index = walk.range_of(rank)
+    if walk.is_shared(rank) or index.stride == index.window:
+        return trip_count(rank)
+    return Extent(rank, own=1, stride=index.stride, window=index.window)
+
+
+def _scaled(index: Index, points: Extent, tiles: Extent) -> Extent:
+    """``stride*(points - tiles) + window*tiles``: words touched by ``tiles`` tiles that hold ``points`` points together."""
+    a, b = index.stride, index.window - index.stride
+    need = (points.stride or tiles.stride, points.window or tiles.window)
+    return Extent(
+        index.rank,
+        a * points.tile + b * tiles.tile,
+        a * points.full + b * tiles.full,
+        a * points.trips + b * tiles.trips,
+        a * points.own + b * tiles.own,
+        a * points.constant + b * tiles.constant,
+        *(need if a * points.own + b * tiles.own else (0, 0)),
+    )
+
+
+def _one(rank: int) -> Extent:
+    return Extent(rank, constant=1)
+
+
+def _block(walk: Walk, operand: Operand, level: int) -> Monomial:
+    """Words of the block that is fixed inside ``level`` loops: whole along deeper loops, one tile along the others."""
+    outside = walk.loops[:level]
+
+    def along(index: Index) -> Extent:
+        points = (tile_extent if index.rank in outside else full_extent)(*vars(walk.range_of(index.rank)).values())
+        return _scaled(index, points, _one(index.rank))
+
+    return extents_product(map(along, operand.index))
+
+
+def _traffic(walk: Walk, operand: Operand, level: int) -> Monomial:
+    """Words that cross the DRAM interface for an input; words written for the chain's output."""
+    outside = walk.loops[:level]
+    last = outside[-1] if outside and level != walk.shared else None
+
+    def along(index: Index) -> Extent:
+        rank = index.rank
+        if rank not in outside or rank == last:
+            return _scaled(index, full_extent(*vars(walk.range_of(rank)).values()), _one(rank))
+        return _scaled(index, sweep(walk, rank), tiles_along(walk, rank))
+
+    again = [
+        tiles_along(walk, rank) if rank in walk.op.ranks else trip_count(rank) for rank in outside if rank not in operand.ranks
+    ]
+    return extents_product([*map(along, operand.index), *again])
+
+
+def _levels(walk: Walk, operand: Operand) -> range:
+    """Retention levels that a tensor may have: partial sums of the output stay put while a shared loop reduces over them."""
+    if operand.kind == "output":
+        reducing = [at for at, rank in enumerate(walk.loops[: walk.shared]) if rank not in operand.ranks]
+        if reducing:
+            return range(reducing[0] + 1)
+    return range(len(walk.loops) + 1)
+
+
+def choices(walk: Walk, operand: Operand) -> tuple[Choice, ...]:
+    """Every retention level of one tensor, compiled."""
+    if operand.kind == "intermediate":
+        return (Choice(walk.shared, _block(walk, operand, walk.shared), ONE, True),)
+    return tuple(
+        Choice(t, _block(walk, operand, t), _traffic(walk, operand, t), t < walk.shared) for t in _levels(walk, operand)
+    )
+
+
+def useful(options: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """The choices of one tensor that no other choice of it is proved to beat or equal in block, traffic and lifetime."""
+    from stitchloop.fused.monomials import at_most
+
+    def beats(u: Choice, v: Choice) -> bool:
+        return at_most(u.block, v.block) and at_most(u.dram, v.dram) and u.held <= v.held
+
+    kept: list[Choice] = []
+    for option in options:
+        if not any(beats(other, option) for other in kept):
+            kept = [other for other in kept if not beats(option, other)] + [option]
+    return tuple(kept)
+
+
+def compile_row(structure: Structure, template: Template) -> Row:
+    """Compile one template."""
+    walks = _walks(structure, template.shared, template.inner)
+    chosen = tuple(
+        tuple(
+            Choice(t, _block(walk, o, t), ONE if o.kind == "intermediate" else _traffic(walk, o, t), t < walk.shared)
+            for o, t in zip(walk.op.operands, levels, strict=True)
+        )
+        for walk, levels in zip(walks, template.levels, strict=True)
+    )
+    return assemble(structure, walks, chosen)
+
+
+def assemble(structure: Structure, walks: tuple[Walk, ...], chosen: tuple[tuple[Choice, ...], ...]) -> Row:
+    """The row of one choice for every tensor."""
+    always: list[Monomial] = []
+    for op, picks in zip(structure.ops, chosen, strict=True):
+        always += [p.block for o, p in zip(op.operands, picks) if (o.kind == "intermediate" and o is op.output)]
+    held = [
+        [p.block for o, p in zip(op.operands, picks) if o.kind != "intermediate" and p.held]
+        for op, picks in zip(structure.ops, chosen, strict=True)
+    ]
+    phases = []
+    for e, (op, picks) in enumerate(zip(structure.ops, chosen, strict=True)):
+        own = [p.block for o, p in zip(op.operands, picks) if o.kind != "intermediate"]
+        others = [block for f, blocks in enumerate(held) if f != e for block in blocks]
+        phases.append(tuple(sorted([*own, *others, *always])))
+    shared = walks[0].loops[: walks[0].shared]
+    template = Template(
+        shared,
+        tuple(walk.loops[walk.shared :] for walk in walks),
+        tuple(tuple(pick.level for pick in picks) for picks in chosen),
+    )
+    return Row(
+        template,
+        tuple(phases),
+        tuple(tuple(pick.dram for pick in picks) for picks in chosen),
+        tuple(tuple(sweep(walk, i.rank) for i in walk.op.ranges) for walk in walks),
+        tuple(tuple(tiles_along(walk, i.rank) for i in walk.op.ranges) for walk in walks),
+        template.recomputed(structure),
+    )
+
+
+def _walks(structure: Structure, shared: tuple[int, ...], inner: tuple[tuple[int, ...], ...]) -> tuple[Walk, ...]:
+    return tuple(Walk(structure, op, shared + own, len(shared)) for op, own in zip(structure.ops, inner, strict=True))
+
+
+class Skeleton(NamedTuple):
+    """Shared loops and loop orders without retention levels, and how many raw templates they stand for."""
+
+    walks: tuple[Walk, ...]
+    raw: int
+
+
+def skeletons(structure: Structure) -> Iterator[Skeleton]:
+    """Every choice of shared loops and loop orders.
+
+    For one Einsum or a pair, the loops of all ranks stand in one common order (their retention levels count its positions); in longer chains
+    each Einsum orders its own loops.
+    """
+    if len(structure.ops) <= 2:
+        yield from _in_common_order(structure)
+    else:
+        yield from _in_own_orders(structure)
+
+
+def _is_canonical(structure: Structure, shared: tuple[int, ...]) -> bool:
+    """Loops that cut no intermediate tensor may not stand innermost above the branch: they would only cost."""
+    intermediate = [op.output.ranks for op in structure.ops[:-1]]
+    return not shared or any(shared[-1] in ranks for ranks in intermediate)
+
+
+def _in_common_order(structure: Structure) -> Iterator[Skeleton]:
+    for order in permutations(sorted(structure.looped)):
+        for count in range(len(order) + 1 if len(structure.ops) == 2 else 1):
+            shared = order[:count]
+            if not structure.shareable.issuperset(shared):
+                break
+            if not _is_canonical(structure, shared):
+                continue
+            inner = tuple(tuple(r for r in order[count:] if r in op.ranks) for op in structure.ops)
+            walks = _walks(structure, shared, inner)
+            yield Skeleton(walks, prod(_common_levels(walk, o, order) for walk in walks for o in walk.op.operands))
+
+
+def _common_levels(walk: Walk, operand: Operand, order: tuple[int, ...]) -> int:
+    if operand.kind == "intermediate":
+        return 1
+    own = _levels(walk, operand)
+    return len(own) if len(own) <= walk.shared else len(order) + 1
+
+
+def _in_own_orders(structure: Structure) -> Iterator[Skeleton]:
+    shareable = sorted(structure.shareable)
+    for count in range(len(shareable) + 1):
+        for shared in permutations(shareable, count):
+            if not _is_canonical(structure, shared):
+                continue
+            orders = [tuple(permutations(sorted((op.ranks & structure.looped) - set(shared)))) for op in structure.ops]
+            for inner in product(*orders):
+                walks = _walks(structure, shared, inner)
+                yield Skeleton(walks, prod(len(_levels(w, o)) for w in walks for o in w.op.operands if o.kind != "intermediate"))
