@@ -257,13 +257,40 @@ class Cascade:
         return {tensor: tuple(names) for tensor, names in found.items()}
 
     @cached_property
+    def producers(self) -> dict[str, frozenset[str]]:
+        """Einsum to the Einsums whose output it reads, in the same step or carried from earlier ones (itself included)."""
+        return {
+            einsum.name: frozenset(
+                producer for tensor in einsum.input_tensors if (producer := self.tensor(tensor).producer) is not None
+            )
+            for einsum in self.einsums
+        }
+
+    @cached_property
+    def recurrences(self) -> tuple[frozenset[str], ...]:
+        """Sets of Einsums that depend on one another through carried state (strongly connected components)."""
+        if not self.states:
+            return ()
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.producers)
+        graph.add_edges_from((before, name) for name, names in self.producers.items() for before in names)
+        components = (frozenset(component) for component in nx.strongly_connected_components(graph))
+        return tuple(c for c in components if len(c) > 1 or graph.has_edge(*(*c, *c)))
+
+    @cached_property
     def predecessors(self) -> dict[str, frozenset[str]]:
-        """Einsum to the Einsums whose output it reads in the same step (carried reads are no dependence of order)."""
+        """Einsum to the Einsums that must run before it.
+
+        Those are the producers of what it reads; inside a recurrence, of what it reads in the same step.
+        """
+        recurrence_of = {name: members for members in self.recurrences for name in members}
         found: dict[str, frozenset[str]] = {}
         for einsum in self.einsums:
-            now = {access.tensor for access in einsum.inputs if not self.is_carried(access)}
-            producers = (self.tensor(tensor).producer for tensor in now)
-            found[einsum.name] = frozenset(name for name in producers if name is not None and name != einsum.name)
+            now = {self.tensor(access.tensor).producer for access in einsum.inputs if not self.is_carried(access)}
+            outside = self.producers[einsum.name] - recurrence_of.get(einsum.name, frozenset())
+            found[einsum.name] = frozenset(n for n in now | outside if n is not None and n != einsum.name)
         return found
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Cascade:

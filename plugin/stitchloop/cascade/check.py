@@ -28,6 +28,7 @@ def check_cascade(cascade: Cascade, places: Places, problem: Mapping[str, Any]) 
         _check_scalars(cascade, einsum, places, problem)
     _check_states(cascade, places, problem)
     _check_order(cascade, places, problem)
+    _check_recurrences(cascade, places, problem)
     _check_outputs(cascade, places, problem)
 
 
@@ -135,6 +136,20 @@ def _check_order(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -
     if cycle:
         found = f"cyclic dependence {' -> '.join(cycle)} that passes through no iterative rank"
         raise _einsum_error(places, problem, cycle[0], found, "read one of its tensors at an earlier step of an iterative rank")
+
+
+def _check_recurrences(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -> None:
+    """Einsums in a recurrence run step by step: all write at the step, and read one another at it or before it."""
+    for members in cascade.recurrences:
+        written = {tensor for name in members for tensor in cascade.einsum(name).output_tensors}
+        for rank in {state.rank for state in cascade.states if state.tensor in written}:
+            for einsum in (einsum for einsum in cascade.einsums if einsum.name in members):
+                accesses = (*einsum.outputs, *(access for access in einsum.inputs if access.tensor in written))
+                for access in accesses:
+                    dimensions = [index.plain_rank for index in cascade.tensor(access.tensor).dimensions]
+                    if rank not in dimensions or rank not in access.indices[dimensions.index(rank)].ranks:
+                        found = f"cyclic dependence through {rank}, but {access} is not indexed by {rank.lower()}"
+                        raise _einsum_error(places, problem, einsum.name, found, f"every Einsum of the recurrence runs along {rank}")
 
 
 def _check_outputs(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ def merged_cascade(cascade: Cascade, nodes: Iterable[Node]) -> Cascade:
 
 
 def node_graph(cascade: Cascade, node_of: Mapping[str, Node]) -> dict[Node, frozenset[Node]]:
-    """Node to the nodes whose results it needs in the same step."""
+    """Node to the nodes that must run before it."""
     before: dict[Node, set[Node]] = {node: set() for node in node_of.values()}
     for name, names in cascade.predecessors.items():
         before[node_of[name]] |= {node_of[other] for other in names}

@@ -51,7 +51,7 @@ class Relation:
     extra_producer, extra_consumer : tuple of str
         The ranks that set them apart.
     tensors : tuple of str
-        What passes from one to the other in the same step; empty for neighbours that exchange nothing.
+        What passes from one to the other; empty for neighbours that exchange nothing.
     """
 
     fusion_class: FusionClass
@@ -62,7 +62,7 @@ class Relation:
 
 
 def relate(cascade: Cascade, producers: Sequence[Equation], consumers: Sequence[Equation]) -> Relation:
-    """Relation of two nodes, each one equation or the several of a multi-output Einsum or merged node.
+    """Relation of a node and a later one, each one equation or the several of a multi-output Einsum or merged node.
 
     Nodes that exchange tensors are related through each of these; others by the names of the ranks of all their
     equations. Several edges give RD where one is RD or where RSb and RSp mix, else the strongest of them.
@@ -72,7 +72,7 @@ def relate(cascade: Cascade, producers: Sequence[Equation], consumers: Sequence[
         for u in producers
         for v in consumers
         for access in v.inputs
-        if access.tensor == u.output.tensor and not cascade.is_carried(access)
+        if access.tensor == u.output.tensor
     ]
     return _combine(edges or [_by_name(u, v) for u in producers for v in consumers])
 

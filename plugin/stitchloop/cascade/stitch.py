@@ -164,12 +164,14 @@ class _Stitcher:
         }
         self.before = nodes_graph(cascade, nodes)
         self.place = {node: position for position, node in enumerate(nodes)}
+        self.writes = {node: {equation.output.tensor for equation in self.equations[node]} for node in nodes}
+        self.reads = {node: {a.tensor for equation in self.equations[node] for a in equation.inputs} for node in nodes}
         self._relations: dict[tuple[Node, Node], Relation] = {}
         self._by_spaces: dict[tuple[object, object], Relation] = {}
 
     def relation(self, u: Node, v: Node) -> Relation:
         if (u, v) not in self._relations:
-            if u in self.before[v]:
+            if self.writes[u] & self.reads[v]:
                 self._relations[u, v] = relate(self.cascade, self.equations[u], self.equations[v])
             else:
                 key = (self._spaces(u), self._spaces(v))
@@ -192,8 +194,8 @@ class _Stitcher:
         if previous is not None and not (relation.shared <= previous or previous <= relation.shared):
             return f"the shared ranks {_set(relation.shared)} and the ones before, {_set(previous)}, are not nested"
         for member in group[:-1]:
-            edge = self.relation(member, node) if member in self.before[node] else None
-            if edge is not None and edge.fusion_class not in allowed:
+            edge = self.relation(member, node)
+            if edge.tensors and edge.fusion_class not in allowed:
                 tensors = ", ".join(edge.tensors)
                 return f"{tensors} comes from {'+'.join(member)} in the same group by {edge.fusion_class}: {_difference(edge)}"
         return ""
