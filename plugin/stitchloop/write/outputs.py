@@ -49,7 +49,7 @@ def result_document(einsum: Einsum, architecture: Architecture, result: Result) 
 
 def _common(einsum: Einsum, architecture: Architecture, mapping: Mapping, stats: Stats, prefix: str) -> dict[str, str | bytes]:
     return {
-        f"{prefix}.stats.txt": format_stats(einsum, architecture, mapping, stats),
+        f"{prefix}.stats.txt": format_stats(einsum, architecture, stats),
         f"{prefix}.map.txt": format_nest(einsum, architecture, mapping, stats),
         f"{prefix}.ERT.yaml": energy_table(architecture),
         f"{prefix}.ART.yaml": area_table(architecture),

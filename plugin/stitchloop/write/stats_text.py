@@ -7,18 +7,16 @@ from itertools import pairwise
 import numpy as np
 
 from stitchloop.architecture import Architecture, Level
-from stitchloop.mapping import Mapping
 from stitchloop.stats import LevelStats, Stats, TensorStats
 from stitchloop.workload import Einsum
-from stitchloop.write.nest_text import outer_to_inner
 
 
-def format_stats(einsum: Einsum, architecture: Architecture, mapping: Mapping, stats: Stats) -> str:
-    """The whole file. As in Timeloop, levels without accesses and energy are left out, and so are networks, which cost nothing."""
+def format_stats(einsum: Einsum, architecture: Architecture, stats: Stats) -> str:
+    """The whole file. As in Timeloop, levels without accesses and energy are left out, and so are networks (cost 0)."""
     sections = [
         "Buffer and Arithmetic Levels\n----------------------------\n",
         _compute_section(architecture, stats),
-        *_level_sections(einsum, architecture, mapping, stats),
+        *_level_sections(einsum, architecture, stats),
         "Networks\n--------\n\n",
         _intensity_section(einsum, architecture, stats),
         _summary_section(einsum, architecture, stats),
@@ -56,22 +54,15 @@ def _compute_section(architecture: Architecture, stats: Stats) -> str:
     return _heading(0, unit.name) + _fields("    ", 22, specs) + "\n    STATS\n    -----\n" + _fields("    ", 24, figures) + "\n"
 
 
-def _level_sections(einsum: Einsum, architecture: Architecture, mapping: Mapping, stats: Stats) -> list[str]:
+def _level_sections(einsum: Einsum, architecture: Architecture, stats: Stats) -> list[str]:
     sections = []
-    for index, (level, level_mapping) in enumerate(zip(architecture.levels, mapping.levels, strict=True), start=1):
+    for index, level in enumerate(architecture.levels, start=1):
         counts = stats.levels.get(level.name)
         if counts is None or (_accesses(counts) == 0 and counts.energy_pJ == 0):
             continue
-        indent = "      "
-        nest = []
-        for line in outer_to_inner(level_mapping):
-            nest.append(f"{indent}{line}\n")
-            indent += "  "
         sections.append(
             _heading(index, level.name)
             + _level_specs(level, counts)
-            + "\n    MAPPING\n    -------\n    Loop nest:\n"
-            + "".join(nest)
             + "\n    STATS\n    -----\n"
             + _fields("    ", 21, [("Cycles", str(counts.cycles)), ("Bandwidth throttling", _fixed(counts.throttle))])
             + "".join(
