@@ -70,6 +70,8 @@ class Level:
     read_bandwidth: float | None = None
     write_bandwidth: float | None = None
     shared_bandwidth: float | None = None
+    entries: int | None = None
+    """Words of one instance where the input gives them apart from ``depth`` (``entries``, ``sizeKB``)."""
     component_class: str = ""
     technology: str = "SRAM"
     """``DRAM`` for DRAM classes, else ``SRAM``, as Timeloop prints it."""
@@ -80,9 +82,8 @@ class Level:
     @cached_property
     def capacity(self) -> int | None:
         """Words that the kept tiles may occupy together; None is unlimited."""
-        if self.depth is None:
-            return None
-        return int(self.depth * self.block_size / self.multiple_buffering)
+        words = self.entries if self.entries is not None or self.depth is None else self.depth * self.block_size
+        return None if words is None else int(words / self.multiple_buffering)
 
 
 @dataclass(frozen=True)

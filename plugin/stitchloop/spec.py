@@ -20,6 +20,8 @@ class Spec:
     mapping: Mapping | None = None
     fused_mapping: object | None = None
     """A LoopTree mapping (``type: fused``) as :class:`stitchloop.fused.tree.FusedMapping`."""
+    cascade: object | None = None
+    """A cascade of extended Einsums as :class:`stitchloop.cascade.cascade.Cascade`."""
     constraints: Constraints | None = None
     options: MapperOptions = MapperOptions()
     warnings: tuple[str, ...] = field(default=(), compare=False)
