@@ -1,0 +1,185 @@
+"""From the chosen partitioning of a group to its figures: time, traffic, energy, and each Einsum's share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stitchloop.cascade.compute import Work
+from stitchloop.cascade.performance import EinsumCost, GroupCost, Plan
+from stitchloop.cascade.traffic import Volume, volume
+
+if TYPE_CHECKING:
+    from stitchloop.cascade.evaluate import Candidates
+
+REGISTER_ACCESSES = 3
+"""Words that one operation reads and writes in the registers: two operands, one result."""
+
+
+def cost_of(candidates: Candidates) -> GroupCost:
+    """The fastest partitioning of a group, in full."""
+    index, cycles = candidates.best()
+    model, pipeline = candidates.model, candidates.pipeline
+    machine = model.machine
+    tiling, n = int(candidates.tiling[index]), float(candidates.n[index])
+    whole = volume(candidates.moves)
+    spill = float(candidates.spilled_words[candidates.depth[index]])
+    reread = float(candidates.reread[index])
+    state = float(candidates.state_moves[index])
+    weights = sum(r.volume for r in candidates.refetched if r.volume and _is_weight(candidates, r.per_segment))
+    moved = Volume(whole.inter + spill + (0.0 if weights else reread), whole.weight + (reread if weights else 0.0), whole.state + state)
+    works = [[_pick(model.work(node, candidates.tiles), tiling) for node in segment.nodes] for segment in pipeline.segments]
+    buffer_reads, buffer_writes = _buffer_words(candidates, tiling, n)
+    energy = {
+        "DRAM": moved.total * machine.dram_pj,
+        machine.buffer_name: (buffer_reads + _written(candidates) + spill / 2) * machine.buffer_read_pj
+        + (buffer_writes + moved.total - _written(candidates) - spill / 2) * machine.buffer_write_pj,
+        "path": (buffer_reads + buffer_writes) * machine.path_pj,
+        "registers": n * sum(w["operations"] for segment in works for w in segment) * REGISTER_ACCESSES * machine.register_pj,
+        "operations": n * sum(w["operations"] for segment in works for w in segment) * machine.operation_pj,
+        "leakage": cycles * machine.leak_pj,
+    }
+    return GroupCost(
+        nodes=tuple(node for segment in pipeline.segments for node in segment.nodes),
+        seconds=cycles / machine.clock_hz,
+        compute_seconds=float(candidates.compute_cycles()[tiling]) / machine.clock_hz,
+        dram_seconds=moved.total / machine.dram_words / machine.clock_hz,
+        volume=moved,
+        spill_words=spill,
+        reread_words=reread + state,
+        partial_sum_words=n * sum(w["partial_sums"] for segment in works for w in segment),
+        buffer_words=buffer_reads + buffer_writes,
+        energy_pj={component: value for component, value in energy.items() if value},
+        plan=_plan(candidates, index),
+        einsums=tuple(_shares(candidates, works, index, cycles)),
+        shortfall_words=candidates.shortfall,
+    )
+
+
+def _is_weight(candidates: Candidates, per_segment: np.ndarray) -> bool:
+    return any(move.kind == "weight" for move in candidates.moves)
+
+
+def _pick(work: Work, tiling: int) -> dict[str, float]:
+    """One candidate's figures of a node."""
+
+    def at(value: np.ndarray | float) -> float:
+        array = np.asarray(value, dtype=float).ravel()
+        return float(array[tiling if array.size > 1 else 0])
+
+    names = ("points", "operations", "cycles", "buffer_reads", "buffer_writes", "partial_sums", "dataflow")
+    return {name: at(getattr(work, name)) for name in names}
+
+
+def _written(candidates: Candidates) -> float:
+    return float(sum(move.words for move in candidates.moves if move.is_write))
+
+
+def _buffer_words(candidates: Candidates, tiling: int, n: float) -> tuple[float, float]:
+    """Words between the buffer and what stands below it, all tiles."""
+    reads = writes = 0.0
+    for s in range(len(candidates.pipeline.segments)):
+        pair = [np.asarray(words, dtype=float).ravel() for words in candidates.buffer_accesses(s)]
+        reads += n * float(pair[0][tiling if pair[0].size > 1 else 0])
+        writes += n * float(pair[1][tiling if pair[1].size > 1 else 0])
+    return reads, writes
+
+
+def _plan(candidates: Candidates, index: int) -> Plan:
+    pipeline, tiles, tiling = candidates.pipeline, candidates.tiles, int(candidates.tiling[index])
+    tile = {rank: int(np.asarray(tiles.sizes[rank])[tiling]) for rank in tiles.blocks}
+    split = {rank for rank, blocks in tiles.blocks.items() if blocks[tiling] > 1}
+    spilled = tuple(dict.fromkeys(i.tensor for i in pipeline.intervals[: int(candidates.depth[index])]))
+    model = candidates.model
+    return Plan(
+        kind=partition_kind(tile, split, set(model.cascade.iterative_ranks)),
+        tile=tile,
+        tiles=int(candidates.n[index]),
+        spilled=spilled if model.settings.capacity else tuple(t for t in model.settings.spilled if _made_here(candidates, t)),
+        state_kept=bool(candidates.is_kept[index] > 0),
+        pinned_words=float(candidates.pinned[index]),
+        footprint_words=float(model.machine.buffer_words - candidates.spare[index]) if model.settings.capacity else 0.0,
+        window_words=float(candidates.window[index]) if model.settings.capacity else 0.0,
+    )
+
+
+def _made_here(candidates: Candidates, tensor: str) -> bool:
+    return any(move.tensor == tensor for move in candidates.moves)
+
+
+def partition_kind(tile: Mapping[str, int], split: set[str], iterative: set[str]) -> str:
+    """The name of a partitioning, from the ranks that it splits."""
+    along = split & iterative
+    if not split:
+        return "whole"
+    if not along:
+        return "batch split"
+    if split - iterative:
+        return "hybrid"
+    return "B-D-N stationary" if all(tile[rank] == 1 for rank in along) else "I-blocking"
+
+
+def _shares(candidates: Candidates, works: list[list[dict[str, float]]], index: int, cycles: float) -> list[EinsumCost]:
+    """Each node's part of its segment's time: by cycles where computing takes longer, else by words moved."""
+    machine, pipeline = candidates.model.machine, candidates.pipeline
+    tiling, n = int(candidates.tiling[index]), float(candidates.n[index])
+    moved = _node_words(candidates, index)
+    spent = [
+        max(float(candidates.cycles[s, tiling]) * n, sum(moved[node] for node in segment.nodes) / machine.dram_words)
+        for s, segment in enumerate(pipeline.segments)
+    ]
+    found = []
+    for s, segment in enumerate(pipeline.segments):
+        time = cycles * spent[s] / max(sum(spent), 1e-30)
+        weights = [max(w["cycles"] * n, moved[node] / machine.dram_words) for node, w in zip(segment.nodes, works[s])]
+        peak = machine.array_pes if segment.is_array else machine.lanes
+        for node, work, weight in zip(segment.nodes, works[s], weights):
+            flow = machine.dataflows[int(work["dataflow"])] if work["dataflow"] >= 0 else ""
+            found.append(
+                EinsumCost(
+                    node=node,
+                    mode="2D" if segment.is_array else "1D",
+                    dataflow=flow,
+                    points=work["points"] * n,
+                    operations=work["operations"] * n,
+                    cycles=work["cycles"] * n,
+                    dram_words=moved[node],
+                    seconds=time * weight / max(sum(weights), 1e-30) / machine.clock_hz,
+                    utilization=work["operations"] / max(work["cycles"] * peak, 1e-30),
+                )
+            )
+    return found
+
+
+def _node_words(candidates: Candidates, index: int) -> dict[tuple[str, ...], float]:
+    """Words over DRAM on each node's account: what it is the first to read, what it writes, its re-reads and spills."""
+    pipeline = candidates.pipeline
+    owner = {name: node for segment in pipeline.segments for node in segment.nodes for name in node}
+    words = dict.fromkeys(owner.values(), 0.0)
+    again = [move for move in candidates.moves if not move.is_write and move.tensor in pipeline.refetched]
+    volume_again = float(sum(move.words for move in again))
+    for move in candidates.moves:
+        words[owner[move.einsums[0]]] += move.words
+        if move in again:
+            words[owner[move.einsums[0]]] += candidates.reread[index] * move.words / volume_again
+    if candidates.model.settings.capacity:
+        _add_spills(candidates, index, owner, words)
+    chain = max(pipeline.chain_segment, 0)
+    words[pipeline.segments[chain].nodes[0]] += candidates.state_moves[index]
+    return words
+
+
+def _add_spills(
+    candidates: Candidates, index: int, owner: Mapping[str, tuple[str, ...]], words: dict[tuple[str, ...], float]
+) -> None:
+    cascade, pipeline = candidates.model.cascade, candidates.pipeline
+    for position, interval in enumerate(pipeline.intervals[: int(candidates.depth[index])]):
+        size = cascade.words(interval.tensor)
+        reader = next(n for n in pipeline.segments[interval.stop].names if interval.tensor in cascade.einsum(n).input_tensors)
+        words[owner[reader]] += size
+        earlier = any(i.tensor == interval.tensor for i in pipeline.intervals[:position])
+        producer = cascade.tensor(interval.tensor).producer
+        if interval.cost == 2 and not earlier and producer is not None:
+            words[owner[producer]] += size
