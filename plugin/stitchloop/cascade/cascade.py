@@ -273,7 +273,7 @@ class Cascade:
             return ()
         import networkx as nx
 
-        graph = nx.DiGraph()
+        graph: nx.DiGraph = nx.DiGraph()
         graph.add_nodes_from(self.producers)
         graph.add_edges_from((before, name) for name, names in self.producers.items() for before in names)
         components = (frozenset(component) for component in nx.strongly_connected_components(graph))

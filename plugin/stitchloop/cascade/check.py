@@ -76,9 +76,7 @@ def _check_names(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -
                 raise _einsum_error(places, problem, einsum.name, f"undefined tensor {access.tensor}", mend)
 
 
-def _check_access(
-    cascade: Cascade, einsum: ExtendedEinsum, access: Access, places: Places, problem: Mapping[str, Any]
-) -> None:
+def _check_access(cascade: Cascade, einsum: ExtendedEinsum, access: Access, places: Places, problem: Mapping[str, Any]) -> None:
     tensor = cascade.tensor(access.tensor)
     if len(access.indices) != len(tensor.dimensions):
         found = f"{access} has {len(access.indices)} indices, but {tensor.name} has {len(tensor.dimensions)} dimensions"
@@ -91,7 +89,8 @@ def _check_access(
         own = tensor.dimensions[position].plain_rank
         plain = index.plain_rank
         if plain and own and plain != own and cascade.sizes[plain] != extent:
-            found = f"size conflict: {access} runs over {plain} = {cascade.sizes[plain]}, but {tensor.name} has {own} = {extent} there"
+            runs = f"{access} runs over {plain} = {cascade.sizes[plain]}"
+            found = f"size conflict: {runs}, but {tensor.name} has {own} = {extent} there"
             raise _einsum_error(places, problem, einsum.name, found, f"make the sizes of {own} and {plain} equal")
         if high >= extent:
             found = f"size conflict: index {index} of {access} reaches {high}, but {tensor.name} ends at {extent - 1}"
@@ -149,7 +148,9 @@ def _check_recurrences(cascade: Cascade, places: Places, problem: Mapping[str, A
                     dimensions = [index.plain_rank for index in cascade.tensor(access.tensor).dimensions]
                     if rank not in dimensions or rank not in access.indices[dimensions.index(rank)].ranks:
                         found = f"cyclic dependence through {rank}, but {access} is not indexed by {rank.lower()}"
-                        raise _einsum_error(places, problem, einsum.name, found, f"every Einsum of the recurrence runs along {rank}")
+                        raise _einsum_error(
+                            places, problem, einsum.name, found, f"every Einsum of the recurrence runs along {rank}"
+                        )
 
 
 def _check_outputs(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -> None:

@@ -46,7 +46,9 @@ def execute(cascade: Cascade, inputs: Mapping[str, Array], order: Sequence[str] 
         for name in steps:
             for equation in cascade.einsum(name).equations:
                 if cascade.volume(equation.ranks) > LARGEST_SPACE:
-                    raise ValueError(f"Einsum {name} has {cascade.volume(equation.ranks)} points, too many to execute; make its ranks smaller")
+                    raise ValueError(
+                        f"Einsum {name} has {cascade.volume(equation.ranks)} points, too many to execute; make its ranks smaller"
+                    )
                 values[equation.output.tensor] = np.full(cascade.shape(equation.output.tensor), np.nan)
         _run_stage(cascade, steps, values)
     finals = {state.final: _final_state(cascade, state, values) for state in cascade.states if state.final is not None}
@@ -86,7 +88,7 @@ def _stages(cascade: Cascade, order: tuple[str, ...]) -> tuple[tuple[str, ...], 
     for name in order:
         if any(place[before] >= place[name] for before in cascade.predecessors[name]):
             raise ValueError(f"the order runs Einsum {name} before one that it depends on")
-    stage_of = {name: (name,) for name in order}
+    stage_of: dict[str, tuple[str, ...]] = {name: (name,) for name in order}
     for members in cascade.recurrences:
         stage = tuple(sorted(members, key=place.__getitem__))
         stage_of.update(dict.fromkeys(stage, stage))
@@ -111,9 +113,7 @@ def _run(cascade: Cascade, equation: Equation, fixed: Mapping[str, int], values:
     """Evaluate an equation at the ``fixed`` positions of iterative ranks and over all others."""
     axes = equation.ranks
     positions = {rank: np.array([fixed[rank]]) if rank in fixed else np.arange(cascade.sizes[rank]) for rank in axes}
-    grid = {
-        rank: span.reshape([-1 if other == rank else 1 for other in axes]) for rank, span in positions.items()
-    }
+    grid = {rank: span.reshape([-1 if other == rank else 1 for other in axes]) for rank, span in positions.items()}
     result = _evaluate(cascade, equation.expression, axes, grid, values)
     lengths = tuple(positions[rank].size if rank in equation.output.ranks else 1 for rank in axes)
     kept = np.broadcast_to(result, lengths).reshape([positions[rank].size for rank in equation.output.ranks])
@@ -142,9 +142,7 @@ def _evaluate(
     return REDUCE[node.operator].compute(np.broadcast_to(operand, spans), axis=removed, keepdims=True)
 
 
-def _read(
-    cascade: Cascade, access: Access, dimensions: int, grid: Mapping[str, Array], values: Mapping[str, Array]
-) -> Array:
+def _read(cascade: Cascade, access: Access, dimensions: int, grid: Mapping[str, Array], values: Mapping[str, Array]) -> Array:
     """Values of a tensor at affine indices over the grid; outside it, its carried state or its padding."""
     array = values[access.tensor]
     state = cascade.state(access.tensor)

@@ -201,7 +201,9 @@ class EquationError(ValueError):
         super().__init__(f"{found} at character {position + 1} of '{text}'; {mend}")
 
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<name>[^\W\d]\w*)|(?P<mark>[-+*/=,()\[\]]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<name>[^\W\d]\w*)|(?P<mark>[-+*/=,()\[\]]))"
+)
 _MAXIMAL_DEPTH = 60
 _MAXIMAL_TOKENS = 800
 
@@ -223,7 +225,9 @@ class _Parser:
             match = _TOKEN.match(self.text, position)
             if match is None:
                 start = position + len(self.text[position:]) - len(self.text[position:].lstrip())
-                raise EquationError(self.text, start, f"unknown sign '{self.text[start]}'", "use names, numbers and + - * / = , ( ) [ ]")
+                raise EquationError(
+                    self.text, start, f"unknown sign '{self.text[start]}'", "use names, numbers and + - * / = , ( ) [ ]"
+                )
             kind = match.lastgroup or ""
             yield kind, match[kind], match.start(kind)
             position = match.end()
@@ -312,7 +316,9 @@ class _Parser:
     def sum(self) -> Expression:
         self.depth += 1
         if self.depth > _MAXIMAL_DEPTH:
-            raise EquationError(self.text, self.tokens[self.next][2], "brackets nested too deeply", "split the equation in several Einsums")
+            raise EquationError(
+                self.text, self.tokens[self.next][2], "brackets nested too deeply", "split the equation in several Einsums"
+            )
         node = self.product()
         while symbol := self.taken("+", "-"):
             node = Binary(INFIX[symbol].name, node, self.product())
@@ -415,7 +421,9 @@ def parse_equation(text: str, variables: Mapping[str, str]) -> Equation:
 def _check_output(text: str, output: Access) -> None:
     plain = [index.plain_rank for index in output.indices]
     if None in plain or len(set(plain)) != len(plain):
-        raise EquationError(text, 0, f"the output {output} is not indexed by plain, distinct ranks", "write each output index as one variable")
+        raise EquationError(
+            text, 0, f"the output {output} is not indexed by plain, distinct ranks", "write each output index as one variable"
+        )
 
 
 def _free_ranks(text: str, node: Expression) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def merge_shared_inputs(cascade: Cascade) -> tuple[Node, ...]:
     Einsums merge when each is GEMM-like, reads the same tensor (no weight) at the same indices and contracts the same
     ranks of it, and when none depends on another, through other merged Einsums either.
     """
-    node_of = {einsum.name: (einsum.name,) for einsum in cascade.einsums}
+    node_of: dict[str, Node] = {einsum.name: (einsum.name,) for einsum in cascade.einsums}
     for candidates in _readers_alike(cascade):
         free = [name for name in candidates if len(node_of[name]) == 1]
         merged: Node = ()
@@ -35,7 +35,7 @@ def merge_shared_inputs(cascade: Cascade) -> tuple[Node, ...]:
             grown = _in_order(cascade, (*merged, name))
             if not merged or not _path_within(node_graph(cascade, node_of), {node_of[member] for member in grown}):
                 merged = grown
-                node_of.update({member: grown for member in grown})
+                node_of.update(dict.fromkeys(grown, grown))
     nodes = tuple(dict.fromkeys(node_of[einsum.name] for einsum in cascade.einsums))
     return stable_order(nodes, node_graph(cascade, node_of))
 
@@ -46,7 +46,8 @@ def merged_cascade(cascade: Cascade, nodes: Iterable[Node]) -> Cascade:
 
     name_of = {name: "+".join(node) for node in nodes for name in node}
     einsums = tuple(
-        ExtendedEinsum("+".join(node), tuple(equation for name in node for equation in cascade.einsum(name).equations)) for node in nodes
+        ExtendedEinsum("+".join(node), tuple(equation for name in node for equation in cascade.einsum(name).equations))
+        for node in nodes
     )
     tensors = tuple(replace(tensor, producer=name_of.get(tensor.producer or "")) for tensor in cascade.tensors)
     return replace(cascade, einsums=einsums, tensors=tensors)

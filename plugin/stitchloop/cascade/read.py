@@ -20,7 +20,7 @@ named after its output. Everything but ``ranks`` and ``einsums`` may be left out
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,9 @@ def load_cascade(path: str | Path, variables: Mapping[str, Any] | None = None) -
     except (OSError, UnicodeDecodeError) as fault:
         raise InputError(source, f"the file cannot be read ({fault})", "give a YAML file") from None
     except TemplateError as fault:
-        raise InputError(source, f"the template cannot be filled in ({fault})", "set its variables with --set NAME=VALUE") from None
+        raise InputError(
+            source, f"the template cannot be filled in ({fault})", "set its variables with --set NAME=VALUE"
+        ) from None
     return read_cascade(parse(text, source), source)
 
 
@@ -122,7 +124,9 @@ class _Reader:
             raise self.places.error(path, f"found {_kind(entry)}", f"a mapping with the keys {', '.join(keys)} is expected")
         for key in entry:
             if key not in keys:
-                raise self.places.error((*path, key), f"unknown key '{key}'", f"keys here are {', '.join(keys)}{close_to(str(key), keys)}")
+                raise self.places.error(
+                    (*path, key), f"unknown key '{key}'", f"keys here are {', '.join(keys)}{close_to(str(key), keys)}"
+                )
         return dict(entry)
 
     def _names(self, key: str) -> dict[str, Any]:
@@ -158,7 +162,9 @@ class _Reader:
         except EquationError as fault:
             raise self.places.error(path, str(fault), "") from None
         except KeyError as fault:
-            raise self.places.error(path, f"'{entry}' uses {fault.args[0]}, which has no value", f"known here: {', '.join(names or {}) or 'nothing'}") from None
+            raise self.places.error(
+                path, f"'{entry}' uses {fault.args[0]}, which has no value", f"known here: {', '.join(names or {}) or 'nothing'}"
+            ) from None
         except (ArithmeticError, ValueError) as fault:
             raise self.places.error(path, f"'{entry}' has no value ({fault})", "a number is expected") from None
 
@@ -171,13 +177,16 @@ class _Reader:
     def _ranks(self) -> tuple[Rank, ...]:
         entries = self._names("ranks")
         if not entries:
-            raise self.places.error(("ranks",), "no ranks", "name each rank with its size: 'ranks: {B: 64, I: {size: 2048, iterative: true}}'")
+            raise self.places.error(
+                ("ranks",), "no ranks", "name each rank with its size: 'ranks: {B: 64, I: {size: 2048, iterative: true}}'"
+            )
         waiting = dict(entries)
         sizes: dict[str, int] = {}
         while waiting:
             ready = [name for name, entry in waiting.items() if not self._size_names(entry) & set(waiting)]
             for name in ready or list(waiting):
-                path, entry = ("ranks", name), waiting.pop(name)
+                path: tuple[str, ...] = ("ranks", name)
+                entry = waiting.pop(name)
                 if isinstance(entry, Mapping):
                     entry = self._mapping(path, entry, _RANK_KEYS).get("size")
                     path = (*path, "size")
@@ -187,11 +196,16 @@ class _Reader:
             if not name.isidentifier():
                 raise self.places.error(("ranks", name), f"'{name}' is no name", "use letters, digits and _")
             if name.lower() in variables:
-                raise self.places.error(("ranks", name), f"ranks {variables[name.lower()]} and {name} have the same index variable", "rename one")
+                raise self.places.error(
+                    ("ranks", name), f"ranks {variables[name.lower()]} and {name} have the same index variable", "rename one"
+                )
             variables[name.lower()] = name
             if name in self.constants:
                 raise self.places.error(("constants", name), f"{name} is both a constant and a rank", "rename one")
-        return tuple(Rank(name, sizes[name], self._flag(name, entry, "iterative"), self._flag(name, entry, "batch")) for name, entry in entries.items())
+        return tuple(
+            Rank(name, sizes[name], self._flag(name, entry, "iterative"), self._flag(name, entry, "batch"))
+            for name, entry in entries.items()
+        )
 
     def _size_names(self, entry: Any) -> set[str]:
         """Names that a size in writing refers to; faults in it are reported when it is evaluated."""
@@ -216,7 +230,9 @@ class _Reader:
         for key, item in items:
             einsum = self._einsum(key, item)
             if einsum.name in einsums:
-                raise self.places.error(("einsums", key), f"a second Einsum named {einsum.name}", "give each Einsum a name of its own")
+                raise self.places.error(
+                    ("einsums", key), f"a second Einsum named {einsum.name}", "give each Einsum a name of its own"
+                )
             einsums[einsum.name] = einsum
         return tuple(einsums.values())
 
@@ -275,8 +291,7 @@ class _Reader:
     def _shape(self, name: str, written: Access | None, accesses: list[Access]) -> tuple[Index, ...]:
         shape = self.declared.get(name, {}).get("shape")
         if written is not None or shape is None:
-            plain = next((a for a in accesses if all(index.plain_rank for index in a.indices)), accesses[0])
-            return (written or plain).indices
+            return written.indices if written is not None else inferred_dimensions(accesses)
         text = f"[{', '.join(map(str, shape))}]" if isinstance(shape, list) else str(shape)
         try:
             return parse_indices(text, {**self.variables, **{rank: rank for rank in self.variables.values()}})
@@ -300,7 +315,11 @@ class _Reader:
         streams = {rank.name for rank in self.ranks if rank.iterative or rank.batch}
         if not any(rank.batch for rank in self.ranks):
             streams |= set.intersection(*(set(output.ranks) for einsum in einsums for output in einsum.outputs))
-        return frozenset(name for name in free if not any(streams & set(access.ranks) for access in accesses[name])) if streams else frozenset()
+        return (
+            frozenset(name for name in free if not any(streams & set(access.ranks) for access in accesses[name]))
+            if streams
+            else frozenset()
+        )
 
     def _states(self, einsums: tuple[ExtendedEinsum, ...], tensors: tuple[CascadeTensor, ...]) -> tuple[State, ...]:
         """A state for each tensor read at earlier steps of an iterative rank."""
@@ -312,7 +331,9 @@ class _Reader:
             for position, rank in enumerate(index.plain_rank for index in tensor.dimensions):
                 if rank not in iterative or tensor.padding is not None:
                     continue
-                same = [a.indices[position] for a in reads if a.tensor == tensor.name and len(a.indices) == len(tensor.dimensions)]
+                same = [
+                    a.indices[position] for a in reads if a.tensor == tensor.name and len(a.indices) == len(tensor.dimensions)
+                ]
                 if any(index.bounds({**sizes, rank: 1})[0] < 0 for index in same):
                     states.append(self._state(tensor.name, rank))
         return tuple(states)
@@ -321,10 +342,19 @@ class _Reader:
         entry = self.declared.get(tensor, {})
         initial, final = entry.get("initial", 0), entry.get("final")
         if isinstance(initial, bool) or not isinstance(initial, str | int | float):
-            raise self.places.error(("tensors", tensor, "initial"), f"found {_kind(initial)}", "a tensor's name or a number is expected")
+            raise self.places.error(
+                ("tensors", tensor, "initial"), f"found {_kind(initial)}", "a tensor's name or a number is expected"
+            )
         if final is not None and not isinstance(final, str):
-            raise self.places.error(("tensors", tensor, "final"), f"found {_kind(final)}", "a name for the last state is expected")
+            raise self.places.error(
+                ("tensors", tensor, "final"), f"found {_kind(final)}", "a name for the last state is expected"
+            )
         return State(tensor, rank, initial, final)
+
+
+def inferred_dimensions(accesses: Sequence[Access]) -> tuple[Index, ...]:
+    """Dimensions of an input whose shape is not declared: those of its first access by plain ranks, else of its first one."""
+    return next((a for a in accesses if all(index.plain_rank for index in a.indices)), accesses[0]).indices
 
 
 def _kind(entry: Any) -> str:

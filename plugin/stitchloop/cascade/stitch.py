@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.expression import Equation
@@ -149,7 +150,7 @@ def grouping(cascade: Cascade, groups: Sequence[Sequence[Node]], strategy: str) 
     starts = {group[0] for group in groups}
     boundaries = tuple(
         Boundary(before, after, stitcher.relation(before, after), after in starts, "chosen" if after in starts else "")
-        for before, after in zip(nodes, nodes[1:], strict=False)
+        for before, after in pairwise(nodes)
     )
     return Stitching(cascade, strategy, tuple(Group(tuple(group)) for group in groups), boundaries, 1)
 
@@ -204,7 +205,7 @@ class _Stitcher:
         groups: list[list[Node]] = [[order[0]]]
         boundaries: list[Boundary] = []
         previous: frozenset[str] | None = None
-        for before, node in zip(order, order[1:], strict=False):
+        for before, node in pairwise(order):
             relation = self.relation(before, node)
             reason = self.refusal(groups[-1], previous, node, strategy)
             boundaries.append(Boundary(before, node, relation, bool(reason), reason))
