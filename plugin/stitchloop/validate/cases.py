@@ -1,0 +1,51 @@
+"""Reads files of reference cases: JSON lines, plain or gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stitchloop.errors import InputError, Place
+
+
+def read_cases(path: Path) -> Iterator[dict[str, Any]]:
+    """The cases of ``path``, one JSON object a line; blank lines are skipped.
+
+    Raises
+    ------
+    InputError
+        With the line, when the file cannot be read, a line is no JSON object, or ``id``, ``problem``, ``mapping`` or
+        ``expected`` is missing.
+    """
+    try:
+        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+        with opened as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _case(line, Place(str(path), (), number))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(path, f"cannot be read: {error}", "give a .jsonl or .jsonl.gz file of reference cases") from None
+
+
+def _case(line: str, place: Place) -> dict[str, Any]:
+    try:
+        case = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(place, f"no JSON: {error}", "write one JSON object a line") from None
+    if not isinstance(case, dict):
+        raise InputError(place, f"a {type(case).__name__}", "write one JSON object a line")
+    for key in ("id", "problem", "mapping", "expected"):
+        if key not in case:
+            raise InputError(place, f"the case has no `{key}`", "a case has id, problem, mapping and expected")
+    if not isinstance(case["expected"], dict):
+        raise InputError(place, "`expected` is no object", "give the reference's figures by name")
+    return case
+
+
+def is_fused(case: dict[str, Any]) -> bool:
+    """Whether the case's mapping is a LoopTree tree."""
+    return isinstance(case["mapping"], dict) and case["mapping"].get("type") == "fused"
