@@ -30,10 +30,8 @@ class LevelStats:
     """``Bandwidth throttling``: 1 when no bandwidth stretches the cycles."""
     leakage_pJ: float
     tensors: Mapping[str, TensorStats]
-
-    @property
-    def energy_pJ(self) -> float:
-        return self.leakage_pJ + sum(tensor.energy_pJ for tensor in self.tensors.values())
+    energy_pJ: float
+    """Accesses and leakage over all instances, added up in Timeloop's order."""
 
 
 @dataclass(frozen=True)

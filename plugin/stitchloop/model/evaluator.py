@@ -58,17 +58,19 @@ class Evaluator:
             instances = nest.instances[i + 1]
             leakage = level.energy.leak * cycles * instances
             tensors = {}
+            level_energy = 0.0
             for form, c in zip(self.forms, counts, strict=True):
                 if i in c:
                     energy = access_energy(c[i], level.energy, level.block_size, instances)
-                    total += energy + leakage / len(self.forms)
+                    level_energy += energy + leakage / len(self.forms)
                     n = c[i]
                     tensors[form.name] = TensorStats(
                         n.partition, n.capacity, instances, n.reads, n.fills, n.updates, n.reductions, energy
                     )
                 else:
-                    total += leakage / len(self.forms)
-            levels[level.name] = LevelStats(needed, slowdown, leakage, tensors)
+                    level_energy += leakage / len(self.forms)
+            total += level_energy
+            levels[level.name] = LevelStats(needed, slowdown, leakage, tensors, level_energy)
         computes = self.einsum.computes
         return Stats(
             compute=ComputeStats(computes, nest.instances[0], nest.cycles, compute_energy),

@@ -142,8 +142,14 @@ def _accesses(level: LevelStats) -> int:
     return sum((s.reads + s.fills + s.updates) * s.instances for s in level.tensors.values())
 
 
+def _outermost_capacity(tensor: str, stats: Stats) -> int:
+    """Words of ``tensor`` at the outermost level that keeps it: what Timeloop takes for its size in this section."""
+    return next(level.tensors[tensor].capacity for level in reversed(list(stats.levels.values())) if tensor in level.tensors)
+
+
 def _total_ops(einsum: Einsum, stats: Stats) -> tuple[int, int]:
-    reductions = stats.computes - sum(einsum.size_of(tensor) for tensor in einsum.outputs)
+    """Elementwise operations and reductions."""
+    reductions = stats.computes - sum(_outermost_capacity(tensor.name, stats) for tensor in einsum.outputs)
     return stats.computes, reductions
 
 
@@ -154,7 +160,7 @@ def _intensity(operations: int, accesses: int, word_bits: int) -> str:
 
 def _intensity_section(einsum: Einsum, architecture: Architecture, stats: Stats) -> str:
     computes, reductions = _total_ops(einsum, stats)
-    required = sum(einsum.size_of(tensor) for tensor in einsum.tensors)
+    required = sum(_outermost_capacity(tensor.name, stats) for tensor in einsum.tensors)
     outer_bits = architecture.levels[-1].datawidth
     text = "Operational Intensity Stats\n---------------------------\n" + _fields(
         "    ",
