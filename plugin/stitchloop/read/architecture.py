@@ -25,7 +25,7 @@ NODE_KEYS = {
     "Nothing": ("name", "class", "attributes", "constraints", "spatial", "enabled"),
 }
 SUBTREE_KEYS = ("name", "attributes", "local", "subtree")
-LOCAL_KEYS = ("name", "class", "subclass", "attributes", "required_actions", "enabled", "area_scale", "energy_scale", "constraints")
+LOCAL_KEYS = ("name", "class", "subclass", "attributes", "required_actions", "enabled", "area_scale", "energy_scale")
 _RANGE = re.compile(r"^(?P<name>[^\[]+?)\s*(\[\s*(?P<low>\d+)\s*(\.\.\s*(?P<high>\d+)\s*)?\])?$")
 
 
@@ -33,7 +33,7 @@ _RANGE = re.compile(r"^(?P<name>[^\[]+?)\s*(\[\s*(?P<low>\d+)\s*(\.\.\s*(?P<high
 class NodeConstraints:
     """A ``constraints`` mapping inside a node, and the levels that its parts speak of (None: there is none)."""
 
-    field: Field
+    written: Field
     node: str
     level: str | None
     spatial_level: str | None
@@ -59,7 +59,7 @@ class ArchitectureSource:
 class ParallelNode:
     """A ``!Parallel`` node: names of the levels of each branch."""
 
-    field: Field
+    written: Field
     branches: list[list[str]] = field(default_factory=list)
 
 
@@ -113,9 +113,14 @@ class _Tree:
         for node in section.need("nodes").items():
             self._node(node)
         name = self.name or "architecture"
-        architecture = assemble(name, self.components, section.place, self.inherited)
         return ArchitectureSource(
-            architecture, self.constraints, self.parallel, self.fanouts, self.containers, self.warnings, components=self.components
+            architecture=assemble(name, self.components, section.place, self.inherited),
+            constraints=self.constraints,
+            parallel=self.parallel,
+            fanouts=self.fanouts,
+            containers=self.containers,
+            warnings=self.warnings,
+            components=self.components,
         )
 
     def _node(self, node: Field) -> None:
@@ -222,7 +227,7 @@ class _Tree:
         if constraints is not None:
             self.constraints.append(NodeConstraints(constraints, name, level, spatial_level))
         if node.get("sparse_optimizations") is not None and node.value["sparse_optimizations"]:
-            self.warnings.append(f"{node.place}: sparse optimizations of '{name}' are ignored: the counts are those of dense tensors")
+            self.warnings.append(f"{node.place}: sparse optimizations of '{name}' are ignored: tensors count as dense")
 
 
 def _kind(node: Field) -> str:
@@ -231,7 +236,8 @@ def _kind(node: Field) -> str:
     if isinstance(value, YamlMap) and value.tag:
         return value.tag
     if not isinstance(value, Mapping):
-        node.fail(f"{node.shown()} where an architecture node is needed", "nodes are " + ", ".join("!" + tag for tag in NODE_TAGS))
+        kinds = ", ".join("!" + tag for tag in NODE_TAGS)
+        node.fail(f"{node.shown()} where an architecture node is needed", f"nodes are {kinds}")
     tag = getattr(getattr(value, "tag", None), "value", None) or value.get("!tag")
     if isinstance(tag, str) and tag.lstrip("!") in NODE_KEYS:
         return tag.lstrip("!")

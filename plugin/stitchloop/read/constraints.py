@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from stitchloop.architecture import Level
 from stitchloop.constraints import Constraints, FactorConstraint, LevelConstraints, LoopConstraint
 from stitchloop.errors import InputError, Place
-from stitchloop.read.architecture import ArchitectureSource, ParallelNode, unknown_target
+from stitchloop.read.architecture import ArchitectureSource, NodeConstraints, ParallelNode, unknown_target
 from stitchloop.read.fields import Field, nearest
 from stitchloop.read.loops import Permutation, read_factors, read_permutation, read_ranks, read_tensors
 from stitchloop.workload import Einsum
@@ -129,15 +129,15 @@ class ConstraintReader:
     def read_nodes(self) -> None:
         """Take up the constraints inside the nodes of a v0.4 tree, and what ``!Parallel`` implies for bypassing."""
         for node in self.source.constraints:
-            field_ = node.field
-            if isinstance(field_.value, list):
-                for item in field_.items():
-                    self._node_part(item.need("type").text(), item, node.level, node.spatial_level, node.node)
+            written = node.written
+            if isinstance(written.value, list):
+                for item in written.items():
+                    self._node_part(item.need("type").text(), item, node)
                 continue
-            field_.known((*TYPES, "version", "dataspaces"))
-            for kind, part in field_.entries():
+            written.known((*TYPES, "version", "dataspaces"))
+            for kind, part in written.entries():
                 if kind != "version" and part.value not in ({}, []):
-                    self._node_part("dataspace" if kind == "dataspaces" else kind, part, node.level, node.spatial_level, node.node)
+                    self._node_part("dataspace" if kind == "dataspaces" else kind, part, node)
         for group in reversed(self.source.parallel):
             self._split_tensors(group)
 
@@ -169,11 +169,13 @@ class ConstraintReader:
 
     # One constraint
 
-    def _node_part(self, kind: str, part: Field, level: str | None, spatial_level: str | None, node: str) -> None:
-        target = spatial_level if kind == "spatial" else level
+    def _node_part(self, kind: str, part: Field, node: NodeConstraints) -> None:
+        if kind not in TYPES:
+            part.fail(f"constraint type '{kind[:60]}'", nearest(kind, TYPES, "types are"))
+        target = node.spatial_level if kind == "spatial" else node.level
         if target is None:
             what = "no fan-out" if kind == "spatial" else "no level of its own"
-            self.warnings.append(f"{part.place}: '{node}' has {what}, so that this {kind} constraint changes nothing")
+            self.warnings.append(f"{part.place}: '{node.node}' has {what}, so that this {kind} constraint changes nothing")
             return
         self._read(kind, part, self.notes[target])
 
@@ -247,7 +249,8 @@ class ConstraintReader:
 
     def _set_permutation(self, permutation: Permutation, place: Place, loops: LoopNotes) -> None:
         if loops.permutation_place is not None and loops.permutation != permutation and permutation != Permutation():
-            raise InputError(place, f"a second permutation for the same loops (the first: {loops.permutation_place})", "keep one of them")
+            found = f"a second permutation for the same loops (the first: {loops.permutation_place})"
+            raise InputError(place, found, "keep one of them")
         if permutation != Permutation():
             loops.permutation, loops.permutation_place = permutation, place
 
@@ -320,17 +323,17 @@ class ConstraintReader:
         for index, names in enumerate(kept):
             for other in kept[index + 1 :]:
                 if names & other:
-                    group.field.fail(f"'{min(names & other)}' kept in two branches of !Parallel", "keep each tensor in one branch")
-        is_nested = any(
-            other is not group and any(set(group.branches[0]) <= set(branch) for branch in other.branches) for other in self.source.parallel
-        )
+                    found = f"'{min(names & other)}' kept in two branches of !Parallel"
+                    group.written.fail(found, "keep each tensor in one branch")
+        inside = {name for branch in group.branches for name in branch}
+        is_nested = any(other is not group and any(inside <= set(b) for b in other.branches) for other in self.source.parallel)
         missing = [name for name in self.tensors if not any(name in names for names in kept)]
         if missing and not is_nested:
             mend = "keep it in one branch, or add a !Container with 'constraints: {dataspace: {keep: [...]}}' to bypass all"
-            group.field.fail(f"tensor '{missing[0]}' kept in no branch of !Parallel", mend)
+            group.written.fail(f"tensor '{missing[0]}' kept in no branch of !Parallel", mend)
         for names, branch in zip(kept, group.branches, strict=True):
             for level in branch:
-                self.notes[level].add_tensors((), [name for name in self.tensors if name not in names], group.field.place)
+                self.notes[level].add_tensors((), [name for name in self.tensors if name not in names], group.written.place)
 
     def _spatial_reading(self, notes: LevelNotes) -> None:
         loops = notes.spatial
@@ -354,9 +357,9 @@ class ConstraintReader:
             return
         mine, theirs = on_x(listed), on_x(inserted + listed)
         self.warnings.append(
-            f"{loops.permutation_place or loops.place}: at {notes.level.name} split {loops.split} puts {_listing(mine)} on X, as written; "
-            f"Timeloop's front end would insert {_listing(inserted)} first and put {_listing(theirs)} there "
-            "(--frontend-compatible reads it so)"
+            f"{loops.permutation_place or loops.place}: at {notes.level.name} split {loops.split} puts {_listing(mine)} "
+            f"on X, as written; Timeloop's front end would insert {_listing(inserted)} first and put {_listing(theirs)} "
+            "there (--frontend-compatible reads it so)"
         )
 
 

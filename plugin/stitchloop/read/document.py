@@ -180,7 +180,8 @@ class _Reader:
             self._close(event)
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
-                raise InputError(self._place(event), f"alias '*{event.anchor}' without an anchor before it", "define the anchor first")
+                found = f"alias '*{_short(event.anchor or '')}' without a finished anchor before it"
+                raise InputError(self._place(event), found, "define the anchor first")
             self._add(*self.anchors[event.anchor], event)
         elif isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
@@ -227,11 +228,12 @@ class _Reader:
         frame = self.frames[-1] if self.frames else None
         if frame is not None and isinstance(frame.container, YamlMap) and frame.key is None:
             raise InputError(self._place(event), "a mapping or list as a key", "use a word as the key")
-        tag, container = event.tag, None
+        tag = event.tag
+        container: YamlMap | YamlList
         if isinstance(event, yaml.MappingStartEvent):
-            container = YamlMap(self._origin(event))
-            if tag and tag.startswith("!") and tag[1:] in NODE_TAGS:
-                container.tag, tag = tag[1:], None
+            is_node = bool(tag) and tag.startswith("!") and tag[1:] in NODE_TAGS
+            container = YamlMap(self._origin(event), tag[1:] if is_node else "")
+            tag = None if is_node else tag
         else:
             container = YamlList(self._origin(event))
         if tag == NO_MERGE_TAG:
@@ -275,7 +277,8 @@ class _Reader:
         parts = other if isinstance(other, YamlList) else [other]
         for part in parts:
             if not isinstance(part, YamlMap):
-                raise InputError(self._place(event), f"'{'<<<' if deep else '<<'}' of something that is no mapping", "merge a mapping")
+                found = f"'{'<<<' if deep else '<<'}' of something that is no mapping"
+                raise InputError(self._place(event), found, "merge a mapping")
             self._merge_one(into, part, event, deep)
 
     def _merge_one(self, into: YamlMap, part: YamlMap, event: Any, deep: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stitchloop.architecture import Architecture, Energy
+from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.errors import InputError
 from stitchloop.read.architecture import ArchitectureSource
 from stitchloop.read.document import parse
@@ -24,10 +24,13 @@ ACCELERGY_SECONDS = 600
 STORAGE_ACTIONS = ("read", "write", "update", "leak")
 COMPUTE_ACTIONS = ("compute", "leak")
 
+Estimates = tuple[dict[str, Energy], dict[str, float]]
+"""Energies and areas by component name."""
+
 
 def require_energy(architecture: Architecture) -> None:
     """Raise :class:`InputError` when a storage level or the compute unit has no energies."""
-    parts = [*architecture.storage, architecture.compute]
+    parts: list[Level | Compute] = [*architecture.storage, architecture.compute]
     missing = [part.name for part in parts if part.energy.source == "none"]
     if not missing:
         return
@@ -88,7 +91,7 @@ def accelergy_command() -> list[str] | None:
     return [sys.executable, "-c", "from accelergy.accelergy_console import main; main()"] if installed else None
 
 
-def run_accelergy(command: list[str], source: ArchitectureSource, components: list[Field]) -> tuple[dict[str, Energy], dict[str, float]]:
+def run_accelergy(command: list[str], source: ArchitectureSource, components: list[Field]) -> Estimates:
     """Have Accelergy estimate every component. Returns energies and areas by name.
 
     Raises
@@ -114,7 +117,8 @@ def run_accelergy(command: list[str], source: ArchitectureSource, components: li
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise InputError("Accelergy", f"Accelergy does not run ({type(error).__name__})", "give an ERT file instead") from None
+            found = f"Accelergy does not run ({type(error).__name__})"
+            raise InputError("Accelergy", found, "give an ERT file instead") from None
         ert, art = Path(folder, "ERT.yaml"), Path(folder, "ART.yaml")
         if done.returncode != 0 or not ert.is_file():
             said = " ".join((done.stderr or done.stdout).split())[-300:] or "it said nothing"
@@ -126,11 +130,9 @@ def run_accelergy(command: list[str], source: ArchitectureSource, components: li
 
 def accelergy_document(source: ArchitectureSource, components: list[Field]) -> dict[str, Any]:
     """The architecture as Accelergy reads it: one subtree of components with all their attributes."""
+    local = [_local(component) for component in source.components if not component.is_fanout and not component.is_ignored]
     document: dict[str, Any] = {
-        "architecture": {
-            "version": 0.4,
-            "subtree": [{"name": "system_top_level", "local": [_local(c) for c in source.components if not c.is_fanout and not c.is_ignored]}],
-        }
+        "architecture": {"version": 0.4, "subtree": [{"name": "system_top_level", "local": local}]},
     }
     if components:
         document["compound_components"] = {"version": 0.4, "classes": [_plain(component.value) for component in components]}
@@ -162,11 +164,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _tables_beside(architecture: Architecture, path: Path | None) -> tuple[dict[str, Energy], dict[str, float]] | None:
+def _tables_beside(architecture: Architecture, path: Path | None) -> Estimates | None:
     """Tables that stand beside the architecture's file and speak of all its components."""
     for ert in _places(path, "ERT"):
         energies = read_ert(_section(ert, "ERT", str(ert)))
-        if not all(part.name in energies for part in (*architecture.storage, architecture.compute)):
+        if not {architecture.compute.name, *(level.name for level in architecture.storage)} <= energies.keys():
             continue
         art = ert.with_name(ert.name.replace("ERT.yaml", "ART.yaml"))
         return energies, read_art(_section(art, "ART", str(art))) if art.is_file() else {}

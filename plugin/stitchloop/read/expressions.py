@@ -98,15 +98,16 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.GtE: _bounded(operator.ge),
 }
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: _bounded(getattr(math, name)) for name in ("ceil", "floor", "trunc", "sqrt", "exp", "log", "log2", "log10", "gcd", "hypot")},
-    **{name: _bounded(function) for name, function in (("abs", abs), ("round", round), ("int", int), ("float", float), ("bool", bool))},
+    **{function.__name__: _bounded(function) for function in (math.ceil, math.floor, math.trunc, math.sqrt, math.exp)},
+    **{function.__name__: _bounded(function) for function in (math.log, math.log2, math.log10, math.gcd, math.hypot)},
+    **{function.__name__: _bounded(function) for function in (abs, round, int, float, bool)},
     "min": _numbers(min),
     "max": _numbers(max),
     "sum": _sum,
     "pow": _power,
     "factorial": _factorial,
 }
-CONSTANTS: dict[str, Any] = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf, "True": True, "False": False, "None": None}
+CONSTANTS: dict[str, Any] = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf, "True": True, "False": False}
 _REFUSED = (ast.Attribute, ast.Subscript, ast.JoinedStr, ast.FormattedValue)
 
 
@@ -166,7 +167,8 @@ def evaluate_field(field: Field, names: Mapping[str, Any] | None = None) -> Any:
     try:
         return evaluate(field.value, names)
     except ExpressionError as error:
-        raise InputError(field.place, f"{field.shown()} is no value: {error}", "write a number or an arithmetic expression") from None
+        found = f"{field.shown()} is no value: {error}"
+        raise InputError(field.place, found, "write a number or an arithmetic expression") from None
 
 
 class Scope:
@@ -183,12 +185,13 @@ class Scope:
     def __getitem__(self, name: str) -> Any:
         if name in self.values:
             return self.values[name]
-        if name not in self.fields or name in self.pending and name in self.outer:
+        if name not in self.fields or (name in self.pending and name in self.outer):
             return self.outer[name]
         field = self.fields[name]
         if name in self.pending:
             chain = " -> ".join([*self.pending[self.pending.index(name) :], name])
-            raise InputError(field.place, f"attributes that refer to one another in a circle ({chain})", "give one of them a number")
+            found = f"attributes that refer to one another in a circle ({chain})"
+            raise InputError(field.place, found, "give one of them a number")
         if len(self.pending) >= MAX_DEPTH:
             raise InputError(field.place, f"a chain of more than {MAX_DEPTH} attributes", "shorten it")
         self.pending.append(name)

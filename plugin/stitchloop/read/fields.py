@@ -48,7 +48,7 @@ class Field:
             if node.parent is not None:
                 holder = node.parent.value
                 if isinstance(holder, YamlMap) and node.key in holder.lines:
-                    return holder.lines[node.key]  # type: ignore[index]
+                    return holder.lines[node.key]
                 if isinstance(holder, YamlList) and isinstance(node.key, int) and node.key < len(holder.lines):
                     return holder.lines[node.key]
             node = node.parent

@@ -71,10 +71,10 @@ class Component:
         """The first of several names of an attribute that has a value."""
         return next((name for name in names if self.attributes.get(name) is not None), None)
 
-    def number(self, *names: str, above: float | None = None, least: float | None = None, most: float | None = None) -> float | None:
-        """The first given of several names of an attribute, as a number within bounds."""
+    def number(self, *names: str, **bounds: float) -> float | None:
+        """The first given of several names of an attribute, as a number within bounds (see :meth:`Field.number`)."""
         name = self.given(names)
-        return None if name is None else self._field(name).number(above=above, least=least, most=most)
+        return None if name is None else self._field(name).number(**bounds)
 
     def integer(self, *names: str, least: int = 1) -> int | None:
         name = self.given(names)
@@ -98,6 +98,7 @@ def level_of(component: Component) -> Level:
     datawidth = c.integer(*WORD_BITS) or DEFAULT_WORD_BITS
     block_size, width = _block(c, datawidth)
     depth, entries = _size(c, datawidth, block_size)
+    read_bandwidth, write_bandwidth = _bandwidths(c)
     return Level(
         name=c.name,
         instances=c.mesh.x * c.mesh.y,
@@ -110,10 +111,12 @@ def level_of(component: Component) -> Level:
         block_size=block_size,
         multiple_buffering=c.number("multiple_buffering", above=0) or 1.0,
         min_utilization=c.number("min_utilization", least=0, most=1) or 0.0,
+        read_bandwidth=read_bandwidth,
+        write_bandwidth=write_bandwidth,
+        shared_bandwidth=c.number("shared_bandwidth", above=0),
         component_class=c.component_class,
         technology="DRAM" if "DRAM" in c.component_class or c.attributes.get("technology") == "DRAM" else "SRAM",
         attributes=dict(c.attributes),
-        **_bandwidths(c),
     )
 
 
@@ -162,7 +165,8 @@ def assemble(name: str, components: Sequence[Component], place: Place, variables
         raise InputError(last.field.place, f"'{last.name}' of class '{last.component_class}' as the last component", mend)
     for component in storage:
         if component.is_compute:
-            raise InputError(component.field.place, f"compute unit '{component.name}' above '{last.name}'", "keep one, as the last component")
+            found = f"compute unit '{component.name}' above '{last.name}'"
+            raise InputError(component.field.place, found, "keep one, as the last component")
     if not any(not component.is_fanout for component in storage):
         raise InputError(place, "an architecture without storage", "add a DRAM above the compute unit")
     _unique(kept)
@@ -191,7 +195,8 @@ def with_tables(architecture: Architecture, energies: Mapping[str, Energy], area
         energy = energies.get(part.name, part.energy)
         return replace(part, energy=energy, area_um2=areas.get(part.name, part.area_um2))
 
-    return replace(architecture, levels=tuple(filled(level) for level in architecture.levels), compute=filled(architecture.compute))
+    levels = tuple(filled(level) for level in architecture.levels)
+    return replace(architecture, levels=levels, compute=filled(architecture.compute))
 
 
 def _unique(components: Sequence[Component]) -> None:
@@ -199,7 +204,8 @@ def _unique(components: Sequence[Component]) -> None:
     for component in components:
         if component.name in seen:
             first = seen[component.name].field.place
-            raise InputError(component.field.place, f"a second component '{component.name}' (the first: {first})", "rename one of them")
+            found = f"a second component '{component.name}' (the first: {first})"
+            raise InputError(component.field.place, found, "rename one of them")
         seen[component.name] = component
 
 
@@ -234,9 +240,10 @@ def _size(c: Component, datawidth: int, block_size: int) -> tuple[int | None, in
     return -(-words // block_size), words
 
 
-def _bandwidths(c: Component) -> dict[str, float | None]:
+def _bandwidths(c: Component) -> tuple[float | None, float | None]:
+    """Words per cycle for reads and for writes; the older ``bandwidth`` is shared out in halves, as in Timeloop."""
     both = c.number("bandwidth", above=0)
     read, write = c.number("read_bandwidth", above=0), c.number("write_bandwidth", above=0)
     if both is not None:
         read, write = read or both / 2, write or both / 2
-    return {"read_bandwidth": read, "write_bandwidth": write, "shared_bandwidth": c.number("shared_bandwidth", above=0)}
+    return read, write

@@ -34,7 +34,8 @@ class Permutation:
 @lru_cache(maxsize=256)
 def _factor_pattern(ranks: tuple[str, ...]) -> re.Pattern[str]:
     names = "|".join(re.escape(rank) for rank in sorted(ranks, key=len, reverse=True))
-    return re.compile(rf"\s*(?P<rank>{names})\s*(?P<relation><=|>=|==?|)\s*(?P<value>\d+)(\s*,\s*(?P<last>\d+))?\s*(,|(?=\s)|$|(?=[A-Za-z_]))")
+    relation, last = r"(?P<relation><=|>=|==?|)", r"(\s*,\s*(?P<last>\d+))?"
+    return re.compile(rf"\s*(?P<rank>{names})\s*{relation}\s*(?P<value>\d+){last}\s*(,|(?=\s)|$|(?=[A-Za-z_]))")
 
 
 @lru_cache(maxsize=256)
@@ -141,7 +142,8 @@ def _ranks_of(word: str, field: Field, ranks: tuple[str, ...]) -> list[str]:
             continue
         match = pattern.match(word, position)
         if match is None:
-            field.fail(f"'{word[position:position + 20]}' in a permutation, which is no rank of the problem", nearest(word, ranks, "ranks are"))
+            found_here = f"'{word[position : position + 20]}' in a permutation, which is no rank of the problem"
+            field.fail(found_here, nearest(word, ranks, "ranks are"))
         found.append(match[0])
         position = match.end()
     return found

@@ -104,7 +104,8 @@ def _level(level: Level, directives: _Directives, einsum: Einsum, constraints: L
     temporal, _ = _loops(directives.temporal, einsum, constraints.temporal)
     spatial, split = _loops(directives.spatial, einsum, constraints.spatial)
     if directives.spatial is not None and level.fanout_x * level.fanout_y == 1 and any(loop.bound > 1 for loop in spatial):
-        directives.spatial.fail(f"spatial loops at {level.name}, which has no fan-out below it", "move them to a level with a fan-out")
+        found = f"spatial loops at {level.name}, which has no fan-out below it"
+        directives.spatial.fail(found, "move them to a level with a fan-out")
     return LevelMapping(
         temporal=_without_ones(temporal),
         spatial_x=_without_ones(spatial[:split]),
@@ -137,7 +138,8 @@ def _loops(directive: Field | None, einsum: Einsum, constraint: LoopConstraint) 
 
 def _bound(factor: Factor, einsum: Einsum, directive: Field) -> tuple[int, int]:
     if factor.relation != "=":
-        directive.fail(f"'{factor.rank}{factor.relation}{factor.value}' in a mapping", f"give the factor: {factor.rank}={factor.value}")
+        found = f"'{factor.rank}{factor.relation}{factor.value}' in a mapping"
+        directive.fail(found, f"give the factor: {factor.rank}={factor.value}")
     value = factor.value or einsum.sizes[factor.rank]
     if factor.last > value:
         directive.fail(f"a last pass of {factor.last} for {factor.rank}={value}", f"the last pass is at most {value}")

@@ -17,10 +17,10 @@ METRICS = {
 }
 ALGORITHMS = ("random", "exhaustive", "linear_pruned", "linear", "hybrid", "random_pruned")
 SEARCH_KEYS = (
-    *("algorithm", "search_size", "timeout", "heartbeat", "victory_condition", "sync_interval", "log_interval", "log_stats", "log_oaves"),
-    *("log_oaves_mappings", "log_orojenesis_mappings", "log_mappings_yaml", "log_mappings_verbose", "log_all_mappings", "log_suboptimal"),
-    *("log_all", "penalize_consecutive_bypass_fails", "emit_whoop_nest", "filter_revisits", "max_permutations_per_if_visit"),
-    "max_temporal_loops_in_a_mapping",
+    *("algorithm", "search_size", "timeout", "heartbeat", "victory_condition", "sync_interval", "filter_revisits"),
+    *("max_permutations_per_if_visit", "max_temporal_loops_in_a_mapping", "penalize_consecutive_bypass_fails"),
+    *("log_interval", "log_stats", "log_oaves", "log_oaves_mappings", "log_orojenesis_mappings", "log_mappings_yaml"),
+    *("log_mappings_verbose", "log_all_mappings", "log_suboptimal", "log_all", "emit_whoop_nest"),
 )
 """Keys that steer Timeloop's search or its logs; an exact search has no use for them."""
 OWN_KEYS = ("imperfect", "time_limit", "memory_limit_mb")
@@ -108,4 +108,5 @@ def _metric(field: Field, architecture: Architecture | None) -> list[str]:
         if level not in architecture.names:
             field.fail(f"metric {field.shown()}", nearest(level, architecture.names, "levels are"))
         return ["accesses-" + level]
-    field.fail(f"metric {field.shown()}", nearest(text, ["energy", "delay", "edp", "last_level_accesses", "accesses-LEVEL"], "metrics are"))
+    known_metrics = ["energy", "delay", "edp", "last_level_accesses", "accesses-LEVEL", "ordered_accesses"]
+    field.fail(f"metric {field.shown()}", nearest(text, known_metrics, "metrics are"))

@@ -125,7 +125,8 @@ def _sum(part: Field, ranks: tuple[str, ...], coefficients: Mapping[str, int]) -
     """One tensor rank: ``[[R, Wdilation], [P, Wstride]]`` is R*Wdilation + P*Wstride; a bare rank will do."""
     if isinstance(part.value, str):
         return (_term([part], ranks, coefficients),)
-    return tuple(_term([item] if isinstance(item.value, str) else item.items(), ranks, coefficients, item) for item in part.items())
+    terms = [([item] if isinstance(item.value, str) else item.items(), item) for item in part.items()]
+    return tuple(_term(factors, ranks, coefficients, whole) for factors, whole in terms)
 
 
 def _term(factors: list[Field], ranks: tuple[str, ...], coefficients: Mapping[str, int], whole: Field | None = None) -> Term:
@@ -181,7 +182,9 @@ def _refuse_density(field: Field) -> None:
         value.fail(f"density {value.shown()}", "only dense tensors (density 1.0) are modelled")
 
 
-def _extra_keys(section: Field, shape: Field, instance: Field, ranks: tuple[str, ...], coefficients: Mapping[str, int]) -> list[str]:
+def _extra_keys(
+    section: Field, shape: Field, instance: Field, ranks: tuple[str, ...], coefficients: Mapping[str, int]
+) -> list[str]:
     """Sentences on instance keys that look like a misspelt coefficient or rank: Timeloop ignores them, and so do we."""
     known = {*ranks, *coefficients}
     passed = {*known, *INSTANCE_KEYS, *(PROBLEM_KEYS if instance is section else ()), *(SHAPE_KEYS if shape is section else ())}

@@ -28,7 +28,8 @@ CONSTRAINT_SECTIONS = (
 )
 COMPONENT_SECTIONS = ("components", "compound_components")
 SECTIONS = (
-    *("architecture", "arch", "problem", "mapping", "mapper", "variables", "globals", "ERT", "ART", "sparse_optimizations", "layout"),
+    *("architecture", "arch", "problem", "mapping", "mapper", "variables", "globals", "ERT", "ART"),
+    *("sparse_optimizations", "layout"),
     *CONSTRAINT_SECTIONS,
     *COMPONENT_SECTIONS,
     *("dumped_by_timeloop_front_end", "version"),
@@ -73,7 +74,7 @@ def load_spec(
         For anything that is not well formed, with file, key path and mend.
     """
     sections, files, warnings = _sections(inputs, dict(variables or {}))
-    architecture_section = sections.one("architecture") or sections.one("arch")
+    architecture_section = sections.one("architecture")
     source = read_architecture(architecture_section, sections.merged("variables")) if architecture_section is not None else None
     if source is not None:
         warnings += source.warnings
@@ -84,7 +85,7 @@ def load_spec(
         warnings += remarks
     for section in sections.all("sparse_optimizations"):
         if section.value and (not isinstance(section.value, Mapping) or section.value.get("targets")):
-            warnings.append(f"{section.place}: sparse optimizations are ignored: the counts are those of dense tensors")
+            warnings.append(f"{section.place}: sparse optimizations are ignored: tensors count as dense")
     parts = _problem_parts(sections, source, warnings, frontend_compatible)
     options = sections.one("mapper")
     architecture = source.architecture if source is not None else None
@@ -107,7 +108,7 @@ def _problem_parts(
 
         return {"cascade": read_cascade({"problem": problem.value}, problem.place.file)}
     fused = mapping is not None and isinstance(mapping.value, Mapping) and mapping.value.get("type") == "fused"
-    if problem is not None and isinstance(problem.value, list | tuple) or fused:
+    if fused or (problem is not None and isinstance(problem.value, list | tuple)):
         return _fused_parts(problem, mapping if fused else None)
     if problem is None:
         return {}

@@ -12,119 +12,20 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
-from jinja2.compiler import CodeGenerator
-from jinja2.runtime import LoopContext
-from jinja2.sandbox import SandboxedEnvironment
 
 from stitchloop.errors import InputError, Place
 from stitchloop.read.document import INCLUDE_TAG, MAX_TEXT, YamlList, YamlMap, parse
 from stitchloop.read.files import is_template, read_text, sentence
+from stitchloop.read.sandbox import BoundedEnvironment, TemplateRefused
 
 MAX_FILES = 2000
 MAX_TOTAL = 4 * MAX_TEXT
 MAX_INCLUDE_DEPTH = 30
-MAX_STEPS = 200_000
-"""Calls and loop passes of all templates of one run together."""
-MAX_STRING = 1_000_000
-
-_ALLOWED = (
-    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Call, nodes.Keyword, nodes.Concat, nodes.Filter),
-    *(nodes.Test, nodes.If, nodes.CondExpr, nodes.Assign, nodes.For, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not),
-    *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Neg, nodes.Pos, nodes.List, nodes.Tuple),
-    *(nodes.Dict, nodes.Pair, nodes.Getattr, nodes.Getitem, nodes.Slice),
-)
-_FILTERS = ("abs", "d", "default", "first", "float", "int", "last", "length", "list", "lower", "round", "sort", "string", "trim", "unique", "upper")
-_STRING_METHODS = ("endswith", "lower", "split", "startswith", "strip", "upper")
-_BINARY = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
-_BINARY |= {"//": lambda a, b: a // b, "%": lambda a, b: a % b, "**": lambda a, b: a**b}
-
-
-class TemplateError(Exception):
-    """A template asked for something that is refused; the message is a clause for the user."""
-
-
-class _Generator(CodeGenerator):
-    """Compiles ``a ~ b`` to a call that bounds the result."""
-
-    def visit_Concat(self, node: nodes.Concat, frame: Any) -> None:  # noqa: N802
-        self.write("environment.join_bounded((")
-        for part in node.nodes:
-            self.visit(part, frame)
-            self.write(", ")
-        self.write("))")
-
-
-class _Environment(SandboxedEnvironment):
-    """Jinja2's sandbox, without what could grow or run without bound: macros, imports, namespaces, most filters."""
-
-    code_generator_class = _Generator
-    intercepted_binops = frozenset(_BINARY)
-
-    def __init__(self) -> None:
-        super().__init__(undefined=jinja2.StrictUndefined, autoescape=False, cache_size=0)
-        self.filters = {name: self.filters[name] for name in _FILTERS}
-        self.globals = {"range": self._range}
-        self.steps = 0
-
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = super()._parse(source, name, filename)
-        for node in tree.find_all(nodes.Node):
-            if not isinstance(node, _ALLOWED) or isinstance(node, nodes.For) and node.recursive:
-                raise TemplateError(f"'{type(node).__name__}' in a template (line {node.lineno}), which is not read")
-        for node in list(tree.find_all(nodes.For)):
-            call = nodes.Call(nodes.Name("_counted", "load"), [node.iter], [], None, None, lineno=node.lineno)
-            node.iter = call
-        tree.set_environment(self)
-        return tree
-
-    def step(self) -> None:
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise TemplateError(f"templates that take more than {MAX_STEPS} steps")
-
-    def counted(self, values: Iterable[Any]) -> Iterator[Any]:
-        for value in values:
-            self.step()
-            yield value
-
-    def _range(self, *bounds: int) -> range:
-        values = range(*bounds)
-        if len(values) > MAX_STEPS:
-            raise TemplateError(f"a range of {len(values)} values")
-        return values
-
-    def join_bounded(self, parts: tuple[Any, ...]) -> str:
-        texts = [str(part) for part in parts]
-        if sum(map(len, texts)) > MAX_STRING:
-            raise TemplateError(f"a string of more than {MAX_STRING} characters")
-        return "".join(texts)
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        self.step()
-        sized = [value for value in (left, right) if isinstance(value, str | list | tuple)]
-        if sized and (operator != "+" or len(sized) < 2 or len(sized[0]) + len(sized[1]) > MAX_STRING):
-            raise TemplateError(f"'{operator}' of a string or list")
-        for value in (left, right):
-            if isinstance(value, int) and abs(value) > 2**128 or operator == "**" and isinstance(value, int | float) and abs(value) > 128:
-                raise TemplateError(f"'{operator}' of a huge number")
-        return _BINARY[operator](left, right)
-
-    def call(self, context: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        self.step()
-        return super().call(context, obj, *args, **kwargs)
-
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if isinstance(obj, str):
-            return attr in _STRING_METHODS
-        if isinstance(obj, LoopContext):
-            return attr in ("index", "index0", "first", "last", "length", "revindex", "revindex0")
-        return isinstance(obj, dict) and attr in ("get", "items", "keys", "values")
 
 
 class Loader:
@@ -141,7 +42,7 @@ class Loader:
     def __init__(self, variables: Mapping[str, Any], named: Sequence[Path]) -> None:
         self.variables = dict(variables)
         self.roots = _roots([*named, *(Path(value) for value in variables.values() if _names_file(value))])
-        self.environment = _Environment()
+        self.environment = BoundedEnvironment()
         self.open: list[Path] = []
         self.files: list[str] = []
         self.characters = 0
@@ -156,7 +57,7 @@ class Loader:
             return parse(text, shown)
         includes: list[Any] = []
         rendered = self._render(text, path, shown, list(folders), includes)
-        return parse(rendered, shown, includes=includes, lines_known=rendered == text)
+        return parse(rendered, shown, includes=includes, lines_known=rendered.count("\n") == text.rstrip("\n").count("\n"))
 
     def _render(self, text: str, path: Path | None, shown: str, folders: list[Path], includes: list[Any]) -> str:
         real = path.resolve() if path is not None else None
@@ -169,22 +70,24 @@ class Loader:
             self.open.append(real)
         try:
             helpers = _Helpers(self, real, shown, folders, includes)
-            template = self.environment.from_string(text)
+            template = self.environment.template(text)
             parts, size = [], 0
             for part in template.generate({**self.variables, **helpers.functions(), "_counted": self.environment.counted}):
                 size += len(part)
                 if size > MAX_TEXT:
-                    raise TemplateError(f"a template that writes more than {MAX_TEXT} characters")
+                    raise TemplateRefused(f"a template that writes more than {MAX_TEXT} characters")
                 parts.append(part)
             return "".join(parts)
         except InputError:
             raise
         except jinja2.UndefinedError as error:
-            raise InputError(shown, f"a template variable without a value ({error.message})", "give it with --set NAME=VALUE") from None
+            found = f"a template variable without a value ({error.message})"
+            raise InputError(shown, found, "give it with --set NAME=VALUE") from None
         except jinja2.TemplateSyntaxError as error:
             place = Place(shown, (), error.lineno)
-            raise InputError(place, f"a template that cannot be read ({error.message})", "check '{{ }}' and '{% %}' there") from None
-        except TemplateError as error:
+            found = f"a template that cannot be read ({error.message})"
+            raise InputError(place, found, "check '{{ }}' and '{% %}' there") from None
+        except TemplateRefused as error:
             raise InputError(shown, str(error), "write the file without it") from None
         except RecursionError:
             raise InputError(shown, "a template nested too deep", "flatten it") from None
@@ -244,11 +147,11 @@ class _Helpers:
             if path.is_dir() and self._is_allowed(path):
                 self.folders.append(path)
                 return ""
-        raise TemplateError(f"add_to_path of '{folder}', which is no folder that templates may read")
+        raise TemplateRefused(f"add_to_path of '{folder}', which is no folder that templates may read")
 
     def cwd(self) -> str:
         if self.path is None:
-            raise TemplateError("cwd() in a text that stands in no file")
+            raise TemplateRefused("cwd() in a text that stands in no file")
         return str(self.path.parent)
 
     def find_path(self, path: str) -> str:
@@ -274,7 +177,7 @@ class _Helpers:
 
     def _search(self, pattern: str) -> list[Path]:
         if not isinstance(pattern, str) or "\0" in pattern or "**" in pattern or len(pattern) > 4096:
-            raise TemplateError("a path that is no path")
+            raise TemplateRefused("a path that is no path")
         found: list[Path] = []
         for base in self._bases(pattern):
             path = os.path.normpath(os.path.join(base, pattern))
@@ -292,7 +195,7 @@ class _Helpers:
             candidate = Path(os.path.normpath(os.path.join(base, path)))
             if not self._is_allowed(candidate):
                 allowed = ", ".join(map(str, self.loader.roots)) or "none"
-                mend = f"templates may read files below: {allowed}; add a folder with the environment variable STITCHLOOP_INCLUDE_PATH"
+                mend = f"templates may read below {allowed}; name more folders in the variable STITCHLOOP_INCLUDE_PATH"
                 raise InputError(self.shown, f"an include of '{path}', outside the folders that it may read", mend)
         looked = ", ".join(str(base) for base in self._bases(path)) or "no folder"
         raise InputError(self.shown, f"an include of '{path}', which is no file", f"looked in {looked}")
