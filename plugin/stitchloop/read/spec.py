@@ -233,6 +233,8 @@ def _note(document: Field, sections: _Sections) -> None:
             continue
         if name not in SECTIONS:
             Field(None, key=name, parent=document).fail(f"unknown section '{name[:60]}'", nearest(name, SECTIONS, "sections are"))
+        if field.value in (None, [], {}):
+            continue
         kept = sections.fields.setdefault({"arch": "architecture"}.get(name, name), [])
         if kept and name not in REPEATABLE:
             field.fail(f"a second section '{name}' (the first: {kept[0].place})", "give one of them")
