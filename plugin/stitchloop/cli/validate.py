@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stitchloop.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -41,12 +43,15 @@ def validate(
         results = run_cases(cases, engine=engine, convention=convention, advance=advance)
     reference = "timeloop-model" if engine == "timeloop" else f"the figures in {cases.name}"
     summary = summarise(results, reference)
-    if dump is not None:
-        write_dump(results, dump)
-    if output is not None:
-        from stitchloop.validate.report import write_report
+    try:
+        if dump is not None:
+            write_dump(results, dump)
+        if output is not None:
+            from stitchloop.validate.report import write_report
 
-        write_report(summary, results, output)
+            write_report(summary, results, output)
+    except OSError as error:
+        raise InputError(error.filename, f"cannot be written: {error.strerror}", "name a place that can be written") from None
     show(summary, console())
     if output is not None:
         typer.echo(f"validation.json and validation.html are in {output}")

@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stitchloop.errors import InputError, Place
 
@@ -22,13 +22,16 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
         ``expected`` is missing.
     """
     try:
-        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-        with opened as lines:
+        with _open(path) as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield _case(line, Place(str(path), (), number))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(path, f"cannot be read: {error}", "give a .jsonl or .jsonl.gz file of reference cases") from None
+
+
+def _open(path: Path) -> TextIO:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
 
 
 def _case(line: str, place: Place) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def scatter(results: Sequence[CaseResult]) -> str:
         for exact, colour, label in ((True, "#2f6f8f", "every figure equal"), (False, "#c8452f", "something differs")):
             chosen = [(reference, ours) for ours, reference, is_exact in shown if is_exact is exact]
             if chosen:
-                axes.scatter(*zip(*chosen, strict=True), s=9, c=colour, alpha=0.55, linewidths=0, label=f"{label} ({len(chosen)})")
+                label = f"{label} ({len(chosen)})"
+                axes.scatter(*zip(*chosen, strict=True), s=9, c=colour, alpha=0.55, linewidths=0, label=label)
         if shown:
             low, high = min(min(o, r) for o, r, _ in shown), max(max(o, r) for o, r, _ in shown)
             axes.plot([low, high], [low, high], color="#9a9a9a", linewidth=0.8, zorder=0)

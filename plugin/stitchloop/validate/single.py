@@ -155,7 +155,8 @@ def refusal(invalid: InvalidMapping) -> dict[str, Any]:
 def _compare_verdicts(expected: dict[str, Any], got: dict[str, Any]) -> list[Difference]:
     """Whether both refuse the mapping, and with the same level, size and limit where the reference names a level."""
     if expected.get("valid") or got["valid"]:
-        return [] if expected.get("valid") == got["valid"] else [Difference("valid", got.get("message", True), _verdict(expected))]
+        agree = expected.get("valid") == got["valid"]
+        return [] if agree else [Difference("valid", got.get("message", True), _verdict(expected))]
     reference = str(expected.get("message", ""))
     wanted = re.search(r"couldn't map level (\S+): (.*)", reference)
     ours = re.search(r"couldn't map level (\S+): (.*)", got["message"])

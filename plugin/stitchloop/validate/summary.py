@@ -93,8 +93,5 @@ def _agreement(name: str, results: Sequence[CaseResult]) -> Agreement:
     spread = sum((reference - mean) ** 2 for _, _, reference in pairs)
     errors = [(abs(ours - reference) / abs(reference) if reference else float(ours != 0), id_) for id_, ours, reference in pairs]
     worst, worst_id = max(errors)
-    if spread:
-        r2 = 1 - residual / spread
-    else:
-        r2 = float(residual == 0)
+    r2 = 1 - residual / spread if spread else float(residual == 0)
     return Agreement(len(pairs), r2, worst, worst_id if worst else "")
