@@ -141,8 +141,8 @@ class Work:
         Points of the iteration space; operations of the PEs.
     cycles : Numbers
         In its mode, without filling and draining.
-    buffer_reads, buffer_writes : Numbers
-        Words between buffer and array (2D mode only; 0 in the 1D mode, whose operands are counted for whole passes).
+    reads, writes : Numbers
+        Words between array and buffer (2D mode only; 0 in the 1D mode, whose operands are counted for whole passes).
     partial_sums : Numbers
         Words of partial sums among them.
     live_sums : Numbers
@@ -154,8 +154,8 @@ class Work:
     points: Numbers
     operations: Numbers
     cycles: Numbers
-    buffer_reads: Numbers = 0.0
-    buffer_writes: Numbers = 0.0
+    reads: Numbers = 0.0
+    writes: Numbers = 0.0
     partial_sums: Numbers = 0.0
     live_sums: Numbers = 0.0
     dataflow: Numbers = -1.0
@@ -209,7 +209,7 @@ def array_work(cascade: Cascade, equations: Sequence[Equation], machine: Machine
         return sum((getattr(part, name) for part in parts), 0.0)
 
     return Work(
-        total("points"), total("operations"), total("cycles"), total("buffer_reads"), total("buffer_writes"), total("partial_sums"),
+        total("points"), total("operations"), total("cycles"), total("reads"), total("writes"), total("partial_sums"),
         np.maximum.reduce(np.broadcast_arrays(*(part.live_sums for part in parts))), parts[0].dataflow,
     )  # fmt: skip
 
@@ -219,7 +219,7 @@ def _gemm_work(gemm: Gemm, machine: Machine, sizes: Sizes) -> Work:
     n = sum((volume(columns, sizes) for columns in gemm.columns), 0.0)
     options = [_dataflow(flow, machine, m, n, k) for flow in machine.dataflows]
     per_gemm = [tuple(np.broadcast_arrays(*option, m * n * k)[:-1]) for option in options]
-    passes = [np.maximum(np.maximum(o[0], o[1] / machine.buffer_reads), o[2] / machine.buffer_writes) for o in per_gemm]
+    passes = [np.maximum(np.maximum(o[0], o[1] / machine.near_reads), o[2] / machine.near_writes) for o in per_gemm]
     best = np.argmin(np.stack(passes), axis=0)
     chosen = [np.choose(best, [option[i] for option in per_gemm]) for i in range(5)]
     points = g * m * n * k
@@ -227,7 +227,7 @@ def _gemm_work(gemm: Gemm, machine: Machine, sizes: Sizes) -> Work:
 
 
 def _dataflow(flow: str, machine: Machine, m: Numbers, n: Numbers, k: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
-    """Cycles, buffer reads, buffer writes, partial-sum words (both ways) and live partial sums of one GEMM, one stationary operand."""
+    """Cycles, reads, writes, partial-sum words (both ways) and live partial sums of one GEMM, one stationary operand."""
     rows, columns = machine.rows, machine.columns
     load = rows * columns / machine.load_bandwidth
     if flow == "OS":

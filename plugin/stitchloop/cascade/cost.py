@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stitchloop.cascade.compute import Work
+from stitchloop.cascade.compute import Numbers, Work
 from stitchloop.cascade.performance import EinsumCost, GroupCost, Plan
 from stitchloop.cascade.traffic import Volume, volume
 
 if TYPE_CHECKING:
-    from stitchloop.cascade.evaluate import Candidates
+    from stitchloop.cascade.candidates import Candidates
 
 REGISTER_ACCESSES = 3
 """Words that one operation reads and writes in the registers: two operands, one result."""
@@ -20,37 +20,31 @@ REGISTER_ACCESSES = 3
 
 def cost_of(candidates: Candidates) -> GroupCost:
     """The fastest partitioning of a group, in full."""
-    index, cycles = candidates.best()
+    index, cycles = candidates.best
     model, pipeline = candidates.model, candidates.pipeline
     machine = model.machine
     tiling, n = int(candidates.tiling[index]), float(candidates.n[index])
-    whole = volume(candidates.moves)
-    spill = float(candidates.spilled_words[candidates.depth[index]])
-    reread = float(candidates.reread[index])
-    state = float(candidates.state_moves[index])
-    weights = sum(r.volume for r in candidates.refetched if r.volume and _is_weight(candidates, r.per_segment))
-    moved = Volume(whole.inter + spill + (0.0 if weights else reread), whole.weight + (reread if weights else 0.0), whole.state + state)
     works = [[_pick(model.work(node, candidates.tiles), tiling) for node in segment.nodes] for segment in pipeline.segments]
-    buffer_reads, buffer_writes = _buffer_words(candidates, tiling, n)
+    operations = n * sum(work["operations"] for segment in works for work in segment)
+    moved = _volume(candidates, index)
+    near_words, energy = _on_chip(candidates, index)
     energy = {
         "DRAM": moved.total * machine.dram_pj,
-        machine.buffer_name: (buffer_reads + _written(candidates) + spill / 2) * machine.buffer_read_pj
-        + (buffer_writes + moved.total - _written(candidates) - spill / 2) * machine.buffer_write_pj,
-        "path": (buffer_reads + buffer_writes) * machine.path_pj,
-        "registers": n * sum(w["operations"] for segment in works for w in segment) * REGISTER_ACCESSES * machine.register_pj,
-        "operations": n * sum(w["operations"] for segment in works for w in segment) * machine.operation_pj,
+        **energy,
+        "registers": operations * REGISTER_ACCESSES * machine.register_pj,
+        "operations": operations * machine.operation_pj,
         "leakage": cycles * machine.leak_pj,
     }
     return GroupCost(
         nodes=tuple(node for segment in pipeline.segments for node in segment.nodes),
         seconds=cycles / machine.clock_hz,
-        compute_seconds=float(candidates.compute_cycles()[tiling]) / machine.clock_hz,
+        compute_seconds=float(candidates.compute_cycles[tiling]) / machine.clock_hz,
         dram_seconds=moved.total / machine.dram_words / machine.clock_hz,
         volume=moved,
-        spill_words=spill,
-        reread_words=reread + state,
+        spill_words=float(candidates.spilled_words[candidates.depth[index]]),
+        reread_words=float(candidates.reread[index] + candidates.state_moves[index]),
         partial_sum_words=n * sum(w["partial_sums"] for segment in works for w in segment),
-        buffer_words=buffer_reads + buffer_writes,
+        buffer_words=near_words,
         energy_pj={component: value for component, value in energy.items() if value},
         plan=_plan(candidates, index),
         einsums=tuple(_shares(candidates, works, index, cycles)),
@@ -58,8 +52,18 @@ def cost_of(candidates: Candidates) -> GroupCost:
     )
 
 
-def _is_weight(candidates: Candidates, per_segment: np.ndarray) -> bool:
-    return any(move.kind == "weight" for move in candidates.moves)
+def _volume(candidates: Candidates, index: int) -> Volume:
+    """Words over DRAM by cause, with spills and re-reads."""
+    moved = volume(candidates.moves) + Volume(
+        inter=float(candidates.spilled_words[candidates.depth[index]]), state=float(candidates.state_moves[index])
+    )
+    kinds = {move.tensor: move.kind for move in candidates.moves if not move.is_write}
+    for operands, fetches in zip(candidates.refetched, candidates.fetches):
+        again = operands.volume * (float(fetches[index]) - 1)
+        weights = sum(move.words for move in candidates.moves if move.tensor in operands.tensors and kinds[move.tensor] == "weight")
+        share = weights / operands.volume
+        moved = moved + Volume(inter=again * (1 - share), weight=again * share)
+    return moved
 
 
 def _pick(work: Work, tiling: int) -> dict[str, float]:
@@ -69,22 +73,37 @@ def _pick(work: Work, tiling: int) -> dict[str, float]:
         array = np.asarray(value, dtype=float).ravel()
         return float(array[tiling if array.size > 1 else 0])
 
-    names = ("points", "operations", "cycles", "buffer_reads", "buffer_writes", "partial_sums", "dataflow")
+    names = ("points", "operations", "cycles", "partial_sums", "dataflow")
     return {name: at(getattr(work, name)) for name in names}
 
 
-def _written(candidates: Candidates) -> float:
-    return float(sum(move.words for move in candidates.moves if move.is_write))
+def _on_chip(candidates: Candidates, index: int) -> tuple[float, dict[str, float]]:
+    """Words between the PEs' registers and the level next to them, and the energy of all on-chip levels.
 
+    A word from DRAM is written to the buffer, one to DRAM is read from it. Where a nearer level feeds the PEs, each tile's operands go
+    from the buffer to it once, and the PEs' accesses are its own.
+    """
+    machine, tiling, n = candidates.model.machine, int(candidates.tiling[index]), float(candidates.n[index])
 
-def _buffer_words(candidates: Candidates, tiling: int, n: float) -> tuple[float, float]:
-    """Words between the buffer and what stands below it, all tiles."""
-    reads = writes = 0.0
-    for s in range(len(candidates.pipeline.segments)):
-        pair = [np.asarray(words, dtype=float).ravel() for words in candidates.buffer_accesses(s)]
-        reads += n * float(pair[0][tiling if pair[0].size > 1 else 0])
-        writes += n * float(pair[1][tiling if pair[1].size > 1 else 0])
-    return reads, writes
+    def words(pairs: list[tuple[Numbers, Numbers]], side: int) -> float:
+        arrays = (np.asarray(pair[side], dtype=float).ravel() for pair in pairs)
+        return n * float(sum(array[tiling if array.size > 1 else 0] for array in arrays))
+
+    segments = range(len(candidates.pipeline.segments))
+    accesses = [candidates.array_accesses(s) for s in segments]
+    reads, writes = words(accesses, 0), words(accesses, 1)
+    written = float(sum(move.words for move in candidates.moves if move.is_write))
+    written += float(candidates.spilled_words[candidates.depth[index]] + candidates.state_moves[index]) / 2
+    filled = float(candidates.dram_words[index]) - written
+    energy = {}
+    out_of_buffer, into_buffer = reads, writes
+    if machine.near_name != machine.buffer_name:
+        operands = [candidates.operand_words(s) for s in segments]
+        out_of_buffer, into_buffer = words(operands, 0), words(operands, 1)
+        near_reads, near_writes = reads + into_buffer, writes + out_of_buffer
+        energy[machine.near_name] = near_reads * machine.near_read_pj + near_writes * machine.near_write_pj
+    buffer_reads, buffer_writes = out_of_buffer + written, into_buffer + filled
+    return reads + writes, {machine.buffer_name: buffer_reads * machine.buffer_read_pj + buffer_writes * machine.buffer_write_pj, **energy}
 
 
 def _plan(candidates: Candidates, index: int) -> Plan:
@@ -98,7 +117,7 @@ def _plan(candidates: Candidates, index: int) -> Plan:
         tile=tile,
         tiles=int(candidates.n[index]),
         spilled=spilled if model.settings.capacity else tuple(t for t in model.settings.spilled if _made_here(candidates, t)),
-        state_kept=bool(candidates.is_kept[index] > 0),
+        state_kept=bool(candidates.is_kept[index]),
         pinned_words=float(candidates.pinned[index]),
         footprint_words=float(model.machine.buffer_words - candidates.spare[index]) if model.settings.capacity else 0.0,
         window_words=float(candidates.window[index]) if model.settings.capacity else 0.0,
@@ -176,7 +195,7 @@ def _add_spills(
 ) -> None:
     cascade, pipeline = candidates.model.cascade, candidates.pipeline
     for position, interval in enumerate(pipeline.intervals[: int(candidates.depth[index])]):
-        size = cascade.words(interval.tensor)
+        size = candidates.model.words[interval.tensor]
         reader = next(n for n in pipeline.segments[interval.stop].names if interval.tensor in cascade.einsum(n).input_tensors)
         words[owner[reader]] += size
         earlier = any(i.tensor == interval.tensor for i in pipeline.intervals[:position])

@@ -36,10 +36,13 @@ class Machine:
         Unary functions that take one operation; others are composed (see :mod:`stitchloop.cascade.compute`).
     buffer_words : int
         Capacity of the outermost on-chip level.
-    buffer_reads, buffer_writes, dram_words : float
-        Words a cycle from and to that level, and between it and DRAM (both directions together).
-    dram_pj, buffer_read_pj, buffer_write_pj, path_pj, register_pj, operation_pj : float
-        Energy per word moved (per operation for the last); ``path_pj`` is one word's way through the levels between buffer and registers.
+    near_name : str
+        The level next to the registers: the buffer, or a level below it (an SM's shared memory) in which each tile's operands are
+        used again.
+    near_reads, near_writes, dram_words : float
+        Words a cycle from and to that level, and between DRAM and the buffer (both directions together).
+    dram_pj, buffer_read_pj, buffer_write_pj, near_read_pj, near_write_pj, register_pj, operation_pj : float
+        Energy per word moved (per operation for the last).
     leak_pj : float
         Leakage of the whole machine per cycle.
     energy_source : str
@@ -62,13 +65,15 @@ class Machine:
     functions: frozenset[str]
     buffer_name: str
     buffer_words: int
-    buffer_reads: float
-    buffer_writes: float
+    near_name: str
+    near_reads: float
+    near_writes: float
     dram_words: float
     dram_pj: float = 0.0
     buffer_read_pj: float = 0.0
     buffer_write_pj: float = 0.0
-    path_pj: float = 0.0
+    near_read_pj: float = 0.0
+    near_write_pj: float = 0.0
     register_pj: float = 0.0
     operation_pj: float = 0.0
     leak_pj: float = 0.0
@@ -92,8 +97,8 @@ class Machine:
         return replace(self, buffer_words=words)
 
 
-def machine_of(architecture: Architecture) -> Machine:
-    """Read the machine off an architecture.
+def machine_of(architecture: Architecture, name: str | None = None) -> Machine:
+    """Read the machine off an architecture; ``name`` is for people, the architecture's own where it is not given.
 
     The two modes are attributes of the compute unit: ``array_count``, ``array_rows``, ``array_columns``, ``array_dataflows``,
     ``array_load_bandwidth``, ``vector_lanes``, ``special_lanes``, ``vector_shares_array``, ``pipeline_depth``, ``functions``,
@@ -119,11 +124,11 @@ def machine_of(architecture: Architecture) -> Machine:
     rows, columns = attributes.whole("array_rows", rows), attributes.whole("array_columns", columns)
     arrays = attributes.whole("array_count", max(1, architecture.compute.instances // (rows * columns)))
     lanes = attributes.whole("vector_lanes", arrays * columns)
-    path = [level for level in storage[:-1] if level is not buffer and level is not storage[0]]
+    near = next((level for level in storage[1:] if level.capacity is not None), buffer)
     registers = storage[0] if storage[0] is not buffer else None
     engines = {level.energy.source for level in storage if level.energy.source != "none"}
     return Machine(
-        name=architecture.name,
+        name=name or architecture.name,
         clock_hz=1 / architecture.cycle_seconds,
         word_bits=buffer.datawidth,
         arrays=arrays,
@@ -139,13 +144,15 @@ def machine_of(architecture: Architecture) -> Machine:
         functions=frozenset(attributes.words("functions", ("mac", "max"))),
         buffer_name=buffer.name,
         buffer_words=(buffer.capacity or 0) * buffer.instances,
-        buffer_reads=_bandwidth(buffer, buffer.read_bandwidth),
-        buffer_writes=_bandwidth(buffer, buffer.write_bandwidth),
+        near_name=near.name,
+        near_reads=_bandwidth(near, near.read_bandwidth),
+        near_writes=_bandwidth(near, near.write_bandwidth),
         dram_words=_bandwidth(dram, dram.read_bandwidth),
         dram_pj=max(dram.energy.read, dram.energy.write) / dram.block_size,
         buffer_read_pj=buffer.energy.read / buffer.block_size,
         buffer_write_pj=buffer.energy.write / buffer.block_size,
-        path_pj=sum((level.energy.read + level.energy.write) / level.block_size for level in path),
+        near_read_pj=near.energy.read / near.block_size,
+        near_write_pj=near.energy.write / near.block_size,
         register_pj=registers.energy.read / registers.block_size if registers else 0.0,
         operation_pj=architecture.compute.energy.compute,
         leak_pj=sum(level.energy.leak * level.instances for level in storage),

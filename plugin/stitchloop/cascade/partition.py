@@ -29,7 +29,7 @@ from stitchloop.cascade.merge import Node
 
 MOST_TILE_RANKS = 3
 MINOR = 1 / 50
-"""Intervals of less than this share of the largest one are spilled last."""
+"""Intervals of less than this share of the largest one, at one step of the iterative ranks, are spilled last."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,10 @@ def _intervals(
         producer = cascade.tensor(tensor).producer
         in_dram = producer not in place or leaves(cascade, tensor, place)
         found += [Interval(tensor, start, stop, 1 if in_dram else 2) for start, stop in zip(used, used[1:])]
-    largest = max((cascade.words(interval.tensor) for interval in found), default=0)
-    return tuple(sorted(found, key=lambda i: (cascade.words(i.tensor) < MINOR * largest, (i.start - i.stop) / i.cost, i.start, i.tensor)))
+    step = cascade.with_sizes(dict.fromkeys(cascade.iterative_ranks, 1))
+    words = {interval.tensor: step.words(interval.tensor) for interval in found}
+    largest = max(words.values(), default=0)
+    return tuple(sorted(found, key=lambda i: (words[i.tensor] < MINOR * largest, (i.start - i.stop) / i.cost, i.start, i.tensor)))
 
 
 def _reused(cascade: Cascade, segment: Segment, refetched: Sequence[str]) -> set[str]:

@@ -16,12 +16,11 @@ costs can be told apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from stitchloop.cascade.cascade import Cascade
+from stitchloop.cascade.machine import Machine
 from stitchloop.cascade.merge import Node
 from stitchloop.cascade.traffic import Volume
 
@@ -133,9 +132,9 @@ class GroupCost:
     spill_words, reread_words : float
         How many of them are spills of tensors, and operands read again (weights, the carried state from block to block).
     partial_sum_words : float
-        Partial sums between buffer and array. None cross DRAM: outputs are complete when they leave.
+        Partial sums among the buffer's words. None cross DRAM: outputs are complete when they leave.
     buffer_words : float
-        All words between the buffer and what stands below it.
+        All words between the PEs' registers and the level next to them.
     energy_pj : mapping of str to float
     plan : Plan
     einsums : tuple of EinsumCost
@@ -174,6 +173,7 @@ class Performance:
 
     strategy: str
     cascade: Cascade = field(repr=False)
+    machine: Machine = field(repr=False)
     groups: tuple[GroupCost, ...]
 
     @property
@@ -199,6 +199,11 @@ class Performance:
             for component, energy in group.energy_pj.items():
                 total[component] = total.get(component, 0.0) + energy
         return total
+
+    @property
+    def shortfalls(self) -> tuple[GroupCost, ...]:
+        """Groups that the buffer is too small for, at any tiling."""
+        return tuple(group for group in self.groups if group.shortfall_words)
 
     @property
     def grouping(self) -> tuple[tuple[str, ...], ...]:
