@@ -54,10 +54,10 @@ def merged_cascade(cascade: Cascade, nodes: Iterable[Node]) -> Cascade:
 
 
 def node_graph(cascade: Cascade, node_of: Mapping[str, Node]) -> dict[Node, frozenset[Node]]:
-    """Node to the nodes that must run before it."""
+    """Node to the nodes, of those given, that must run before it."""
     before: dict[Node, set[Node]] = {node: set() for node in node_of.values()}
-    for name, names in cascade.predecessors.items():
-        before[node_of[name]] |= {node_of[other] for other in names}
+    for name, node in node_of.items():
+        before[node] |= {node_of[other] for other in cascade.predecessors[name] if other in node_of}
     return {node: frozenset(nodes - {node}) for node, nodes in before.items()}
 
 

@@ -22,7 +22,7 @@ class Places:
 
     @classmethod
     def of_document(cls, document: Any, file: str | None = None) -> Places:
-        """Origins of a document from :func:`stitchloop.read.document.parse`; other mappings know only their ``file``."""
+        """Origins of a document from :func:`stitchloop.read.document.parse`; mappings of Python know only their ``file``."""
         return cls(file, dict(_origins(document, ())))
 
     def below(self, key: str | int) -> Places:
@@ -36,10 +36,11 @@ class Places:
 
 
 def _origins(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Origin]]:
-    if isinstance(value, YamlMap):
+    if isinstance(value, Mapping):
+        lines = value.lines if isinstance(value, YamlMap) else {}
         for key, below in value.items():
-            if key in value.lines:
-                yield (*path, key), value.lines[key]
+            if key in lines:
+                yield (*path, key), lines[key]
             yield from _origins(below, (*path, key))
     elif isinstance(value, YamlList):
         for position, below in enumerate(value):

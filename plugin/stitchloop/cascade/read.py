@@ -31,7 +31,6 @@ from stitchloop.cascade.order import topological_order
 from stitchloop.cascade.places import Places
 from stitchloop.cascade.scalar import evaluate_scalar
 from stitchloop.errors import InputError
-from stitchloop.read.document import parse
 
 _KEYS = (
     "name", "version", "ranks", "constants", "tensors", "inputs", "weights", "outputs", "einsums", "word_bits", "layers",
@@ -71,20 +70,19 @@ def read_cascade(document: Any, source_name: str | None = None) -> Cascade:
 
 
 def load_cascade(path: str | Path, variables: Mapping[str, Any] | None = None) -> Cascade:
-    """Read the cascade in one file, after filling in its Jinja2 ``variables``."""
-    from jinja2 import TemplateError
-    from jinja2.sandbox import SandboxedEnvironment
+    """Read the cascade in one file, after filling in its Jinja2 ``variables``.
 
-    source = str(path)
-    try:
-        text = SandboxedEnvironment().from_string(Path(path).read_text(encoding="utf-8")).render(**(variables or {}))
-    except (OSError, UnicodeDecodeError) as fault:
-        raise InputError(source, f"the file cannot be read ({fault})", "give a YAML file") from None
-    except TemplateError as fault:
-        raise InputError(
-            source, f"the template cannot be filled in ({fault})", "set its variables with --set NAME=VALUE"
-        ) from None
-    return read_cascade(parse(text, source), source)
+    Raises
+    ------
+    InputError
+        Also when the file holds another kind of problem, or none.
+    """
+    from stitchloop.read.spec import load_spec
+
+    cascade = load_spec([path], {name: str(value) for name, value in (variables or {}).items()}).cascade
+    if not isinstance(cascade, Cascade):
+        raise InputError(path, "no cascade", "give a problem with 'ranks' and 'einsums'")
+    return cascade
 
 
 class _Reader:

@@ -34,9 +34,14 @@ class FusionClass(Enum):
     def __str__(self) -> str:
         return self.value
 
-    @property
-    def strength(self) -> int:
-        return list(FusionClass).index(self)
+
+_BY_STRENGTH = tuple(FusionClass)
+_BY_EXTRAS = {
+    (False, False): FusionClass.RI,
+    (True, False): FusionClass.RSB,
+    (False, True): FusionClass.RSP,
+    (True, True): FusionClass.RD,
+}
 
 
 @dataclass(frozen=True)
@@ -103,20 +108,16 @@ def _by_name(u: Equation, v: Equation) -> Relation:
 
 def _relation(shared: Iterable[str], extra_u: Iterable[str], extra_v: Iterable[str], tensors: tuple[str, ...]) -> Relation:
     extra_u, extra_v = tuple(dict.fromkeys(extra_u)), tuple(dict.fromkeys(extra_v))
-    by_extras = {
-        (False, False): FusionClass.RI,
-        (True, False): FusionClass.RSB,
-        (False, True): FusionClass.RSP,
-        (True, True): FusionClass.RD,
-    }
-    return Relation(by_extras[bool(extra_u), bool(extra_v)], frozenset(shared), extra_u, extra_v, tensors)
+    return Relation(_BY_EXTRAS[bool(extra_u), bool(extra_v)], frozenset(shared), extra_u, extra_v, tensors)
 
 
 def _combine(edges: Sequence[Relation]) -> Relation:
+    if len(edges) == 1:
+        return edges[0]
     classes = {edge.fusion_class for edge in edges}
     mixed = {FusionClass.RSB, FusionClass.RSP} <= classes
     return Relation(
-        FusionClass.RD if mixed else max(classes, key=lambda c: c.strength),
+        FusionClass.RD if mixed else max(classes, key=_BY_STRENGTH.index),
         frozenset().union(*(edge.shared for edge in edges)),
         tuple(dict.fromkeys(rank for edge in edges for rank in edge.extra_producer)),
         tuple(dict.fromkeys(rank for edge in edges for rank in edge.extra_consumer)),

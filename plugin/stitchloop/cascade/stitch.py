@@ -155,6 +155,19 @@ def grouping(cascade: Cascade, groups: Sequence[Sequence[Node]], strategy: str) 
     return Stitching(cascade, strategy, tuple(Group(tuple(group)) for group in groups), boundaries, 1)
 
 
+class _OpenGroup:
+    """The group that the next node may join: its members, the last one, and the intersection with which that one joined."""
+
+    def __init__(self, first: Node) -> None:
+        self.last = first
+        self.members = {first}
+        self.intersection: frozenset[str] | None = None
+
+    def append(self, node: Node, shared: frozenset[str]) -> None:
+        self.last, self.intersection = node, shared
+        self.members.add(node)
+
+
 class _Stitcher:
     """The nodes of one cascade with their relations, worked out once."""
 
@@ -165,55 +178,55 @@ class _Stitcher:
         }
         self.before = nodes_graph(cascade, nodes)
         self.place = {node: position for position, node in enumerate(nodes)}
-        self.writes = {node: {equation.output.tensor for equation in self.equations[node]} for node in nodes}
-        self.reads = {node: {a.tensor for equation in self.equations[node] for a in equation.inputs} for node in nodes}
+        writer = {equation.output.tensor: node for node in nodes for equation in self.equations[node]}
+        self.sources: dict[Node, frozenset[Node]] = {
+            node: frozenset(writer[a.tensor] for e in self.equations[node] for a in e.inputs if a.tensor in writer)
+            for node in nodes
+        }
+        self.spaces = {node: tuple(equation.ranks for equation in self.equations[node]) for node in nodes}
         self._relations: dict[tuple[Node, Node], Relation] = {}
         self._by_spaces: dict[tuple[object, object], Relation] = {}
 
     def relation(self, u: Node, v: Node) -> Relation:
         if (u, v) not in self._relations:
-            if self.writes[u] & self.reads[v]:
-                self._relations[u, v] = relate(self.cascade, self.equations[u], self.equations[v])
-            else:
-                key = (self._spaces(u), self._spaces(v))
-                if key not in self._by_spaces:
-                    self._by_spaces[key] = relate(self.cascade, self.equations[u], self.equations[v])
-                self._relations[u, v] = self._by_spaces[key]
+            key = (u, v) if u in self.sources[v] else (self.spaces[u], self.spaces[v])
+            if key not in self._by_spaces:
+                self._by_spaces[key] = relate(self.cascade, self.equations[u], self.equations[v])
+            self._relations[u, v] = self._by_spaces[key]
         return self._relations[u, v]
 
-    def _spaces(self, node: Node) -> tuple[tuple[str, ...], ...]:
-        return tuple(equation.ranks for equation in self.equations[node])
-
-    def refusal(self, group: Sequence[Node], previous: frozenset[str] | None, node: Node, strategy: str) -> str:
-        """Why the node may not join the group whose last intersection is ``previous``; empty when it may."""
+    def refusal(self, group: _OpenGroup, node: Node, strategy: str) -> str:
+        """Why the node may not join the group; empty when it may."""
         allowed = STRATEGIES[strategy]
-        relation = self.relation(group[-1], node)
+        relation = self.relation(group.last, node)
+        previous = group.intersection
         if relation.fusion_class not in allowed:
             return f"{relation.fusion_class} is not allowed by {strategy}: {_difference(relation)}"
         if FusionClass.RD in allowed:
             return ""
         if previous is not None and not (relation.shared <= previous or previous <= relation.shared):
             return f"the shared ranks {_set(relation.shared)} and the ones before, {_set(previous)}, are not nested"
-        for member in group[:-1]:
+        for member in sorted(self.sources[node] & group.members, key=self.place.__getitem__):
             edge = self.relation(member, node)
-            if edge.tensors and edge.fusion_class not in allowed:
+            if edge.fusion_class not in allowed:
                 tensors = ", ".join(edge.tensors)
                 return f"{tensors} comes from {'+'.join(member)} in the same group by {edge.fusion_class}: {_difference(edge)}"
         return ""
 
     def cut(self, order: tuple[Node, ...], strategy: str) -> Stitching:
+        group = _OpenGroup(order[0])
         groups: list[list[Node]] = [[order[0]]]
         boundaries: list[Boundary] = []
-        previous: frozenset[str] | None = None
         for before, node in pairwise(order):
             relation = self.relation(before, node)
-            reason = self.refusal(groups[-1], previous, node, strategy)
+            reason = self.refusal(group, node, strategy)
             boundaries.append(Boundary(before, node, relation, bool(reason), reason))
             if reason:
                 groups.append([node])
+                group = _OpenGroup(node)
             else:
                 groups[-1].append(node)
-            previous = None if reason else relation.shared
+                group.append(node, relation.shared)
         found = tuple(Group(tuple(group)) for group in groups)
         return Stitching(self.cascade, strategy, found, tuple(boundaries), self.fewest(strategy), order != self.nodes)
 
@@ -250,14 +263,14 @@ class _Stitcher:
         missing = {node: len(self.before[node]) for node in self.nodes}
         ready = [node for node in self.nodes if not missing[node]]
         order: list[Node] = []
-        group: list[Node] = []
-        previous: frozenset[str] | None = None
+        group: _OpenGroup | None = None
         while ready:
             ready.sort(key=lambda node: (levels[node], self.place[node]))
-            node = self._choose(ready, levels, group, previous, strategy, by_level)
-            joins = bool(group) and not self.refusal(group, previous, node, strategy)
-            previous = self.relation(group[-1], node).shared if joins else None
-            group = [*group, node] if joins else [node]
+            node = self._choose(ready, levels, group, strategy, by_level)
+            if group is not None and not self.refusal(group, node, strategy):
+                group.append(node, self.relation(group.last, node).shared)
+            else:
+                group = _OpenGroup(node)
             ready.remove(node)
             order.append(node)
             for follower in followers[node]:
@@ -267,19 +280,13 @@ class _Stitcher:
         return tuple(order)
 
     def _choose(
-        self,
-        ready: Sequence[Node],
-        levels: Mapping[Node, int],
-        group: Sequence[Node],
-        previous: frozenset[str] | None,
-        strategy: str,
-        by_level: bool,
+        self, ready: Sequence[Node], levels: Mapping[Node, int], group: _OpenGroup | None, strategy: str, by_level: bool
     ) -> Node:
         lowest = [node for node in ready if levels[node] == levels[ready[0]]] if by_level else ready
-        if group:
-            near = [node for node in lowest if group[-1] in self.before[node]]
+        if group is not None:
+            near = [node for node in lowest if group.last in self.before[node]]
             for node in (*near, *lowest[:_READY_LIMIT]):
-                if not self.refusal(group, previous, node, strategy):
+                if not self.refusal(group, node, strategy):
                     return node
         return lowest[0]
 
