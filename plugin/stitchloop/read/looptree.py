@@ -92,9 +92,9 @@ def _einsum(item: Field, index: int) -> Einsum:
             space.fail(f"tensor '{name}' twice", "list each tensor once")
     if not any(tensor.is_output for tensor in tensors):
         shape.need("data_spaces").fail("no output", "mark the output with 'read_write: true'")
-    name = shape.get("name")
+    given = shape.get("name")
     sizes = _sizes(instance, ranks)
-    return Einsum(name.text() if name is not None else f"Einsum{index + 1}", ranks, tuple(sizes[rank] for rank in ranks), tensors)
+    return Einsum(given.text() if given else f"Einsum{index + 1}", ranks, tuple(sizes[rank] for rank in ranks), tensors)
 
 
 def _names(field: Field, what: str) -> tuple[str, ...]:

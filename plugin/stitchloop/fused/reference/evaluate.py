@@ -1,0 +1,72 @@
+"""Evaluating one fused mapping by either convention, with what tells the two apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from stitchloop.fused.check import checked
+from stitchloop.fused.reference.counts import Counts, counts
+from stitchloop.fused.reference.rules import CONVENTIONS, REASONS, Convention, Rules, with_one
+from stitchloop.fused.reference.stats import Difference, FusedStats, Quantity
+from stitchloop.fused.structure import Structure
+from stitchloop.fused.tree import FusedMapping
+from stitchloop.workload import Workload
+
+
+def evaluate_fused(
+    workload: Workload, mapping: FusedMapping, convention: Convention = "sound", *, compare: bool = True
+) -> FusedStats:
+    """Count what a fused mapping needs and moves.
+
+    Parameters
+    ----------
+    workload : Workload
+        One or more Einsums.
+    mapping : FusedMapping
+        A LoopTree tree that maps each of them.
+    convention : {'sound', 'looptree'}
+        ``sound`` counts what a machine with buffers of the reported capacity really moves; ``looptree`` reproduces the
+        tool of that name.
+    compare : bool
+        Also evaluate the other convention and list the differences with their reasons.
+
+    Raises
+    ------
+    InputError
+        When the tree does not fit the workload.
+    """
+    structure = checked(workload, mapping)
+    found = _counts(structure, CONVENTIONS[convention])
+    differences: tuple[Difference, ...] = ()
+    if compare:
+        other = _counts(structure, CONVENTIONS["looptree" if convention == "sound" else "sound"])
+        sound, looptree = (found, other) if convention == "sound" else (other, found)
+        differences = _differences(structure, sound, looptree)
+    return FusedStats(convention, found.capacity, found.reads, found.writes, found.operations, found.varies, differences)
+
+
+def _counts(structure: Structure, rules: Rules) -> Counts:
+    return counts(structure, rules)
+
+
+_QUANTITIES: tuple[Quantity, ...] = ("capacity", "reads", "writes", "operations")
+
+
+def _differences(structure: Structure, sound: Counts, looptree: Counts) -> tuple[Difference, ...]:
+    """Every figure that differs, with the rules that, switched alone or together, change it."""
+    if sound == looptree:
+        return ()
+    single = {rule.name: _counts(structure, with_one(rule.name)) for rule in fields(Rules)}
+    found = []
+    for quantity in _QUANTITIES:
+        ours: Mapping[Any, int] = getattr(sound, quantity)
+        theirs: Mapping[Any, int] = getattr(looptree, quantity)
+        for key in ours:
+            if ours[key] == theirs[key]:
+                continue
+            causes = [rule for rule, counted in single.items() if getattr(counted, quantity)[key] != theirs[key]]
+            reason = "; ".join(REASONS[rule] for rule in causes) or "what another difference changes"
+            found.append(Difference(quantity, key, ours[key], theirs[key], reason))
+    return tuple(found)

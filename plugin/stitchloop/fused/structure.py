@@ -1,0 +1,191 @@
+"""Who computes what below which loops: paths, heads, and where a tensor is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from stitchloop.errors import InvalidMapping
+from stitchloop.fused.tree import Branch, BranchKind, Compute, FusedMapping, Node, Spatial, Storage, Temporal
+from stitchloop.workload import Einsum, Tensor, Workload
+
+Address = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PathLoop:
+    """A loop on an Einsum's path. Its level is its index in :attr:`Path.loops`."""
+
+    rank: str
+    tile_shape: int
+    is_spatial: bool
+
+
+@dataclass(frozen=True)
+class StoragePoint:
+    """A storage node on a path; ``depth`` is the number of loops above it."""
+
+    node: Storage
+    address: Address
+    depth: int
+
+
+@dataclass(frozen=True)
+class BranchPoint:
+    """A branch node on a path; ``depth`` is the number of loops above it, ``index`` the branch that the path takes."""
+
+    kind: BranchKind
+    address: Address
+    depth: int
+    index: int
+    members: tuple[tuple[str, ...], ...]
+    """The Einsums of each branch."""
+
+    @cached_property
+    def group(self) -> tuple[str, ...]:
+        return tuple(name for members in self.members for name in members)
+
+
+@dataclass(frozen=True)
+class Path:
+    """What stands above one compute node."""
+
+    einsum: Einsum
+    loops: tuple[PathLoop, ...]
+    storages: tuple[StoragePoint, ...]
+    branches: tuple[BranchPoint, ...]
+    compute: Compute
+
+    @cached_property
+    def spatial_levels(self) -> frozenset[int]:
+        return frozenset(level for level, loop in enumerate(self.loops) if loop.is_spatial)
+
+    def storages_of(self, tensor: str) -> tuple[StoragePoint, ...]:
+        """The storage nodes of a tensor, outermost first."""
+        return tuple(point for point in self.storages if tensor in point.node.tensors)
+
+    def unit_levels(self, target: int) -> frozenset[int]:
+        """Spatial loops that tell the units of memory ``target`` apart: those above its last node on the path."""
+        last = max((point.depth for point in self.storages if point.node.target == target), default=0)
+        return frozenset(level for level in self.spatial_levels if level < last)
+
+    def branch_above(self, point: StoragePoint) -> tuple[BranchPoint, ...]:
+        """The branches that a storage node stands inside of."""
+        above = {point.address[:length] for length in range(len(point.address))}
+        return tuple(branch for branch in self.branches if branch.address in above)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A checked pair of workload and tree."""
+
+    workload: Workload
+    mapping: FusedMapping
+    paths: dict[str, Path]
+
+    @cached_property
+    def producers(self) -> dict[str, str]:
+        """The Einsum that writes each tensor."""
+        return {tensor.name: einsum.name for einsum in self.workload.einsums for tensor in einsum.outputs}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """The Einsums that read each tensor, in the tree's order."""
+        return {
+            name: tuple(path for path, p in self.paths.items() if any(tensor.name == name for tensor in p.einsum.inputs))
+            for name in self.tensors
+        }
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name, as its producer (else its first reader) accesses it."""
+        found: dict[str, Tensor] = {}
+        for einsum in self.workload.einsums:
+            for tensor in einsum.tensors:
+                if tensor.is_output or tensor.name not in found:
+                    found[tensor.name] = tensor
+        return found
+
+    def volume(self, name: str) -> int:
+        """Words of a whole tensor."""
+        return max(einsum.size_of(tensor) for einsum in self.workload.einsums for tensor in einsum.tensors if tensor.name == name)
+
+    def heads(self, group: tuple[str, ...]) -> tuple[str, ...]:
+        """The Einsums of a group whose outputs no other Einsum of the group reads."""
+        return tuple(name for name in group if not any(r in group for out in self.outputs(name) for r in self.readers[out]))
+
+    def outputs(self, einsum: str) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in self.paths[einsum].einsum.outputs)
+
+    def intermediates(self, einsum: str) -> tuple[str, ...]:
+        """Outputs of an Einsum that some other Einsum reads."""
+        return tuple(name for name in self.outputs(einsum) if self.readers[name])
+
+    def joint(self, einsum: str) -> BranchPoint | None:
+        """The branch below which an Einsum is its own head: its loops begin there. None: at the root."""
+        path = self.paths[einsum]
+        group = tuple(self.paths)
+        joint = None
+        for point in path.branches:
+            if einsum in self.heads(group):
+                break
+            joint, group = point, point.members[point.index]
+        return joint
+
+    @cached_property
+    def upstream_order(self) -> tuple[str, ...]:
+        """Every Einsum after all the Einsums that read its outputs."""
+        order: list[str] = []
+
+        def visit(name: str, chain: tuple[str, ...]) -> None:
+            if name in chain:
+                raise InvalidMapping(f"the Einsums form a cycle: {' -> '.join((*chain, name))}", kind="cycle")
+            if name in order:
+                return
+            for out in self.outputs(name):
+                for reader in self.readers[out]:
+                    visit(reader, (*chain, name))
+            order.append(name)
+
+        for name in self.paths:
+            visit(name, ())
+        return tuple(order)
+
+
+def paths(workload: Workload, mapping: FusedMapping) -> dict[str, Path]:
+    """The path of each Einsum, in the order of the leaves."""
+    einsums = {einsum.name: einsum for einsum in workload.einsums}
+    return {path.einsum.name: path for path in _paths(mapping.nodes, (), einsums, (), (), ())}
+
+
+def _paths(
+    nodes: tuple[Node, ...],
+    address: Address,
+    einsums: dict[str, Einsum],
+    loops: tuple[PathLoop, ...],
+    storages: tuple[StoragePoint, ...],
+    branches: tuple[BranchPoint, ...],
+) -> Iterator[Path]:
+    for at, node in enumerate(nodes):
+        here = (*address, at)
+        if isinstance(node, Temporal | Spatial):
+            loops += (PathLoop(node.rank, node.tile_shape, isinstance(node, Spatial)),)
+        elif isinstance(node, Storage):
+            storages += (StoragePoint(node, here, len(loops)),)
+        elif isinstance(node, Branch):
+            members = tuple(tuple(_leaves(branch)) for branch in node.branches)
+            for index, branch in enumerate(node.branches):
+                point = BranchPoint(node.kind, here, len(loops), index, members)
+                yield from _paths(branch, (*here, index), einsums, loops, storages, (*branches, point))
+        elif isinstance(node, Compute):
+            yield Path(einsums[node.einsum], loops, storages, branches, node)
+
+
+def _leaves(nodes: tuple[Node, ...]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, Branch):
+            for branch in node.branches:
+                yield from _leaves(branch)
+        elif isinstance(node, Compute):
+            yield node.einsum
