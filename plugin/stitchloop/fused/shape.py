@@ -25,6 +25,10 @@ class Index:
     stride: int = 1
     window: int = 1
 
+    @property
+    def as_tuple(self) -> tuple[int, int, int]:
+        return (self.rank, self.stride, self.window)
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -32,10 +36,17 @@ class Operand:
 
     kind: Kind
     index: tuple[Index, ...]
+    windows: tuple[int, ...] = ()
+    """Whole ranks that index the tensor only by widening another rank's window (a filter's taps in the input)."""
 
     @cached_property
     def ranks(self) -> frozenset[int]:
         return frozenset(i.rank for i in self.index)
+
+    @cached_property
+    def touching(self) -> frozenset[int]:
+        """All ranks that a step of which may change the element that is read or written."""
+        return self.ranks | frozenset(self.windows)
 
 
 @dataclass(frozen=True)
@@ -96,8 +107,8 @@ class Structure:
         """A text that equal structures share."""
         ops = [
             [
-                [tuple(vars(i).values()) for i in op.ranges],
-                [(o.kind, [tuple(vars(i).values()) for i in o.index]) for o in op.operands],
+                [i.as_tuple for i in op.ranges],
+                [(o.kind, [i.as_tuple for i in o.index], o.windows) for o in op.operands],
             ]
             for op in self.ops
         ]

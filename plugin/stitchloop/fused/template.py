@@ -13,7 +13,7 @@ from itertools import permutations, product
 from math import prod
 from typing import NamedTuple
 
-from stitchloop.fused.monomials import ONE, Extent, Monomial, full_extent, tile_extent, times, trip_count
+from stitchloop.fused.monomials import ONE, Extent, Monomial, at_most, full_extent, tile_extent, times, trip_count
 from stitchloop.fused.monomials import product as extents_product
 from stitchloop.fused.shape import Index, Op, Operand, Structure
 
@@ -110,7 +110,7 @@ class Walk(NamedTuple):
 
 def sweep(walk: Walk, rank: int) -> Extent:
     """All points of ``rank`` that the Einsum's tiles run through."""
-    _, stride, window = vars(walk.range_of(rank)).values()
+    _, stride, window = walk.range_of(rank).as_tuple
     if walk.is_shared(rank) and window > stride and not walk.keeps_halo(rank):
         return Extent(rank, full=stride, trips=window - stride)
     if walk.is_shared(rank) and window < stride:
@@ -150,7 +150,7 @@ def _block(walk: Walk, operand: Operand, level: int) -> Monomial:
     outside = walk.loops[:level]
 
     def along(index: Index) -> Extent:
-        points = (tile_extent if index.rank in outside else full_extent)(*vars(walk.range_of(index.rank)).values())
+        points = (tile_extent if index.rank in outside else full_extent)(*walk.range_of(index.rank).as_tuple)
         return _scaled(index, points, _one(index.rank))
 
     return extents_product(map(along, operand.index))
@@ -164,7 +164,7 @@ def _traffic(walk: Walk, operand: Operand, level: int) -> Monomial:
     def along(index: Index) -> Extent:
         rank = index.rank
         if rank not in outside or rank == last:
-            return _scaled(index, full_extent(*vars(walk.range_of(rank)).values()), _one(rank))
+            return _scaled(index, full_extent(*walk.range_of(rank).as_tuple), _one(rank))
         return _scaled(index, sweep(walk, rank), tiles_along(walk, rank))
 
     again = [
@@ -193,8 +193,6 @@ def choices(walk: Walk, operand: Operand) -> tuple[Choice, ...]:
 
 def useful(options: tuple[Choice, ...]) -> tuple[Choice, ...]:
     """The choices of one tensor that no other choice of it is proved to beat or equal in block, traffic and lifetime."""
-    from stitchloop.fused.monomials import at_most
-
     def beats(u: Choice, v: Choice) -> bool:
         return at_most(u.block, v.block) and at_most(u.dram, v.dram) and u.held <= v.held
 
