@@ -10,7 +10,7 @@ import numpy as np
 
 from stitchloop.cascade.compute import Numbers
 from stitchloop.cascade.partition import Pipeline
-from stitchloop.cascade.traffic import Transfer, transfers
+from stitchloop.cascade.traffic import Move, moves_of
 
 if TYPE_CHECKING:
     from stitchloop.cascade.evaluate import Model
@@ -46,7 +46,7 @@ class Candidates:
         self.tiles = model.tiles(pipeline)
         self.count = self.tiles.count
         capacity = model.settings.capacity
-        self.moves = transfers(model.cascade, pipeline.names, () if capacity else model.settings.spilled)
+        self.moves = moves_of(model.cascade, pipeline.names, () if capacity else model.settings.spilled)
         self.depths = len(pipeline.intervals) + 1 if capacity else 1
         self.place = {name: s for s, segment in enumerate(pipeline.segments) for name in segment.names}
         self._collect_moves()
@@ -61,7 +61,7 @@ class Candidates:
     def _collect_moves(self) -> None:
         """Words over DRAM by segment and number of spills, apart from operands that tiles read again."""
         self.moved = np.zeros((len(self.pipeline.segments), self.depths))
-        refetched: dict[tuple[str, ...], list[Transfer]] = {}
+        refetched: dict[tuple[str, ...], list[Move]] = {}
         again = set(self.pipeline.refetched) if self.model.settings.capacity else set()
         for move in self.moves:
             if not move.is_write and move.tensor in again:
@@ -81,7 +81,7 @@ class Candidates:
                 self.moved[interval.start, depth:] += words
                 self.spilled_words[depth:] += words
 
-    def _refetch(self, ranks: tuple[str, ...], moves: list[Transfer]) -> Refetched:
+    def _refetch(self, ranks: tuple[str, ...], moves: list[Move]) -> Refetched:
         per_segment = np.zeros(len(self.pipeline.segments))
         tile_words = np.zeros_like(self.count)
         for move in moves:

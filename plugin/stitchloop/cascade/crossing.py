@@ -58,26 +58,20 @@ def crossing(cascade: Cascade, groups: Iterable[Sequence[str]], spilled: Collect
     spilled : collection of str
         Tensors that are written out and read back even where one group both makes and uses them.
     """
-    groups = [tuple(group) for group in groups]
-    group_of = {name: position for position, group in enumerate(groups) for name in group}
-    return tuple(
-        Crossing(
-            tuple(_reads(cascade, group, group_of, position, spilled)),
-            tuple(_writes(cascade, group, group_of, position, spilled)),
-        )
-        for position, group in enumerate(groups)
-    )
+    return tuple(group_crossing(cascade, tuple(group), spilled) for group in groups)
 
 
-def _reads(
-    cascade: Cascade, group: Sequence[str], group_of: dict[str, int], position: int, spilled: Collection[str]
-) -> list[Transfer]:
-    transfers = []
+def group_crossing(cascade: Cascade, group: Sequence[str], spilled: Collection[str] = ()) -> Crossing:
+    """Reads and writes of one group; all other Einsums are outside it, whatever groups they are in."""
+    return Crossing(tuple(_reads(cascade, group, spilled)), tuple(_writes(cascade, group, spilled)))
+
+
+def _reads(cascade: Cascade, group: Sequence[str], spilled: Collection[str]) -> list[Transfer]:
+    transfers, members = [], set(group)
     tensors = dict.fromkeys(tensor for name in group for tensor in cascade.einsum(name).input_tensors)
     for name in tensors:
         tensor, state = cascade.tensor(name), cascade.state(name)
-        own = tensor.producer is not None and group_of[tensor.producer] == position
-        if not own or name in spilled:
+        if tensor.producer not in members or name in spilled:
             words = _words_read(cascade, group, name, state)
             if words:
                 transfers.append(Transfer(name, words, "weight" if tensor.is_weight else "activation"))
@@ -106,12 +100,10 @@ def _reads_state(cascade: Cascade, group: Sequence[str], state: State) -> bool:
     )
 
 
-def _writes(
-    cascade: Cascade, group: Sequence[str], group_of: dict[str, int], position: int, spilled: Collection[str]
-) -> list[Transfer]:
-    transfers = []
+def _writes(cascade: Cascade, group: Sequence[str], spilled: Collection[str]) -> list[Transfer]:
+    transfers, members = [], set(group)
     for name in (tensor for einsum in group for tensor in cascade.einsum(einsum).output_tensors):
-        read_elsewhere = any(group_of[consumer] != position for consumer in cascade.consumers[name])
+        read_elsewhere = any(consumer not in members for consumer in cascade.consumers[name])
         state = cascade.state(name)
         if read_elsewhere or cascade.tensor(name).is_output or name in spilled:
             transfers.append(Transfer(name, cascade.words(name)))

@@ -13,7 +13,7 @@ from stitchloop.cascade.merge import Node
 from stitchloop.cascade.partition import equations_of, is_array_node
 from stitchloop.cascade.performance import Performance
 from stitchloop.cascade.stitch import STRATEGIES, Stitching, grouping, stitch
-from stitchloop.cascade.traffic import Volume, transfers, volume
+from stitchloop.cascade.traffic import Volume, moves_of, volume
 
 OPTIMAL = "optimal"
 ALL_STRATEGIES = (*STRATEGIES, OPTIMAL)
@@ -139,5 +139,5 @@ def speed_of_light(cascade: Cascade, machine: Machine) -> SpeedOfLight:
         points = sum(float(rank_volume(equation.ranks, sizes)) for equation in equations_of(cascade, (einsum.name,)))
         cycles[is_array] += points / (machine.array_pes if is_array else machine.lanes)
     compute = sum(cycles.values()) if machine.shared_array else max(cycles.values())
-    words = volume(transfers(cascade, tuple(einsum.name for einsum in cascade.einsums)))
+    words = volume(moves_of(cascade, tuple(einsum.name for einsum in cascade.einsums)))
     return SpeedOfLight(compute / machine.clock_hz, words.total / machine.dram_words / machine.clock_hz, words)
