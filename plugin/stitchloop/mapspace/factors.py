@@ -44,17 +44,26 @@ ANY = FactorRange()
 
 
 @lru_cache(maxsize=4096)
+def prime_powers(number: int) -> tuple[tuple[int, int], ...]:
+    """(prime, exponent) of a positive integer, by trial division: made for rank sizes, not for cryptography."""
+    powers, prime = [], 2
+    while prime * prime <= number:
+        exponent = 0
+        while number % prime == 0:
+            number, exponent = number // prime, exponent + 1
+        if exponent:
+            powers.append((prime, exponent))
+        prime += 1 + prime % 2
+    return tuple(powers) + (((number, 1),) if number > 1 else ())
+
+
+@lru_cache(maxsize=4096)
 def divisors(number: int) -> tuple[int, ...]:
     """All divisors of a positive integer, ascending."""
-    small, large = [], []
-    candidate = 1
-    while candidate * candidate <= number:
-        if number % candidate == 0:
-            small.append(candidate)
-            if candidate * candidate != number:
-                large.append(number // candidate)
-        candidate += 1
-    return tuple(small + large[::-1])
+    found = [1]
+    for prime, exponent in prime_powers(number):
+        found = [divisor * prime**power for power in range(exponent + 1) for divisor in found]
+    return tuple(sorted(found))
 
 
 def bounds_of(left: int, limits: FactorRange, imperfect: bool) -> Iterator[int]:

@@ -109,3 +109,9 @@ class Mapspace:
         from stitchloop.mapspace.enumeration import enumerate_mappings
 
         return enumerate_mappings(self, fitting)
+
+    def sample_mappings(self, seed: int = 0) -> Iterator[Mapping]:
+        """Endless random mappings of the mapspace, the same for the same seed."""
+        from stitchloop.mapspace.enumeration import sample_mappings
+
+        return sample_mappings(self, seed)
