@@ -344,7 +344,7 @@ class Evaluator:
     @cached_property
     def shares(self) -> int:
         """Heads that lie in the buffer together."""
-        return min(self.machine.arrays, self.shape.copies) if self.options.arrays == "heads" else 1
+        return shares_of(self.shape, self.machine, self.options)
 
     @cached_property
     def capacity(self) -> int:
@@ -352,33 +352,16 @@ class Evaluator:
         return self.machine.capacity // self.shares
 
     @cached_property
-    def softmax_elements(self) -> int:
-        """Elements of the intermediate tensors, per head, that the softmax works on."""
-        if self.options.softmax == "none":
-            return 0
-        first = self.shape.structure.ops[0]
-        return self.shape.words(0, len(first.operands) - 1)
-
-    @cached_property
     def constant_energy(self) -> float:
         """Energy of the softmax, per head."""
-        return self.options.softmax_ops * self.softmax_elements * self.machine.elementary
-
-    @cached_property
-    def softmax_cycles(self) -> int:
-        """Cycles of the softmax, per head, on the lanes that one head has."""
-        lanes = self.options.softmax_lanes or self.machine.columns * self.machine.arrays
-        lanes = max(1, lanes // (self.machine.arrays if self.options.arrays == "heads" else 1))
-        return math.ceil(self.options.softmax_ops * self.softmax_elements / lanes)
+        elements, _ = softmax_of(self.shape, self.machine, self.options)
+        return self.options.softmax_ops * elements * self.machine.elementary
 
     def compute_cycles(self, cycles: np.ndarray) -> np.ndarray:
         """Cycles of all heads on the arrays (and on the softmax unit) from those of one head."""
-        rounds = self.shape.copies
-        if self.options.arrays == "heads":
-            rounds = -(-rounds // self.machine.arrays)
-        if self.options.softmax == "overlapped":
-            return np.maximum(cycles, self.softmax_cycles) * rounds
-        return (cycles + self.softmax_cycles) * rounds
+        _, softmax = softmax_of(self.shape, self.machine, self.options)
+        busy = np.maximum(cycles, softmax) if self.options.softmax == "overlapped" else cycles + softmax
+        return busy * rounds_of(self.shape, self.machine, self.options)
 
     @cached_property
     def fitting(self) -> np.ndarray:
@@ -440,12 +423,28 @@ class Evaluator:
         return named
 
 
+def shares_of(shape: Shape, machine: Machine, options: FusedOptions) -> int:
+    """Heads that lie in the buffer together: one, or one for each array that takes a head of its own."""
+    return min(machine.arrays, shape.copies) if options.arrays == "heads" else 1
+
+
+def rounds_of(shape: Shape, machine: Machine, options: FusedOptions) -> int:
+    """How many times one head's cycles pass until all heads are done."""
+    return -(-shape.copies // machine.arrays) if options.arrays == "heads" else shape.copies
+
+
+def softmax_of(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[int, int]:
+    """Elements that the softmax works on, and its cycles on the lanes that one head has: both for one head."""
+    if options.softmax == "none":
+        return 0, 0
+    elements = shape.words(0, len(shape.structure.ops[0].operands) - 1)
+    lanes = options.softmax_lanes or machine.columns * machine.arrays
+    lanes = max(1, lanes // (machine.arrays if options.arrays == "heads" else 1))
+    return elements, math.ceil(options.softmax_ops * elements / lanes)
+
+
 def _collect(factors: Iterable[tuple[Variable, int]]) -> Factors:
     exponents: dict[Variable, int] = {}
     for variable, exponent in factors:
         exponents[variable] = exponents.get(variable, 0) + exponent
     return tuple(exponents.items())
-
-
-def placement_names(chosen: Sequence[Placement]) -> tuple[str, ...]:
-    return tuple(p.name for p in chosen)

@@ -31,11 +31,15 @@ class Template:
     levels : tuple of tuple of int
         For each Einsum and each of its operands, how many loops of ``shared + inner`` stand outside the block; an intermediate
         tensor's level is ``len(shared)``.
+    held : tuple of tuple of bool
+        Whether the block keeps its place while the other Einsums run: always above the last shared loop, never inside a phase, by
+        choice where the last shared loop slides over the tensor (its halo then need not be read again).
     """
 
     shared: tuple[int, ...]
     inner: tuple[tuple[int, ...], ...]
     levels: tuple[tuple[int, ...], ...]
+    held: tuple[tuple[bool, ...], ...]
 
     def loops(self, op: int) -> tuple[int, ...]:
         return self.shared + self.inner[op]
@@ -145,7 +149,7 @@ def _one(rank: int) -> Extent:
     return Extent(rank, constant=1)
 
 
-def _block(walk: Walk, operand: Operand, level: int) -> Monomial:
+def block_words(walk: Walk, operand: Operand, level: int) -> Monomial:
     """Words of the block that is fixed inside ``level`` loops: whole along deeper loops, one tile along the others."""
     outside = walk.loops[:level]
 
@@ -156,10 +160,10 @@ def _block(walk: Walk, operand: Operand, level: int) -> Monomial:
     return extents_product(map(along, operand.index))
 
 
-def _traffic(walk: Walk, operand: Operand, level: int) -> Monomial:
+def _traffic(walk: Walk, operand: Operand, level: int, held: bool) -> Monomial:
     """Words that cross the DRAM interface for an input; words written for the chain's output."""
     outside = walk.loops[:level]
-    last = outside[-1] if outside and level != walk.shared else None
+    last = outside[-1] if outside and (held or level != walk.shared) else None
 
     def along(index: Index) -> Extent:
         rank = index.rank
@@ -185,10 +189,27 @@ def _levels(walk: Walk, operand: Operand) -> range:
 def choices(walk: Walk, operand: Operand) -> tuple[Choice, ...]:
     """Every retention level of one tensor, compiled."""
     if operand.kind == "intermediate":
-        return (Choice(walk.shared, _block(walk, operand, walk.shared), ONE, True),)
-    return tuple(
-        Choice(t, _block(walk, operand, t), _traffic(walk, operand, t), t < walk.shared) for t in _levels(walk, operand)
-    )
+        return (_choice(walk, operand, walk.shared, True),)
+    return tuple(_choice(walk, operand, level, held) for level in _levels(walk, operand) for held in _lifetimes(walk, operand, level))
+
+
+def _lifetimes(walk: Walk, operand: Operand, level: int) -> tuple[bool, ...]:
+    """Whether a block at this level may keep its place through all phases."""
+    if level != walk.shared or not level:
+        return (level < walk.shared,)
+    rank = walk.loops[level - 1]
+    slides = any(i.rank == rank and _overlaps(i, walk.range_of(rank)) for i in operand.index)
+    return (False, True) if slides else (False,)
+
+
+def _overlaps(index: Index, points: Index) -> bool:
+    """Whether the blocks of neighbouring tiles share words."""
+    return index.stride * (points.window - 1) + index.window > index.stride * points.stride
+
+
+def _choice(walk: Walk, operand: Operand, level: int, held: bool) -> Choice:
+    dram = ONE if operand.kind == "intermediate" else _traffic(walk, operand, level, held)
+    return Choice(level, block_words(walk, operand, level), dram, held)
 
 
 def useful(options: tuple[Choice, ...]) -> tuple[Choice, ...]:
@@ -207,11 +228,8 @@ def compile_row(structure: Structure, template: Template) -> Row:
     """Compile one template."""
     walks = _walks(structure, template.shared, template.inner)
     chosen = tuple(
-        tuple(
-            Choice(t, _block(walk, o, t), ONE if o.kind == "intermediate" else _traffic(walk, o, t), t < walk.shared)
-            for o, t in zip(walk.op.operands, levels, strict=True)
-        )
-        for walk, levels in zip(walks, template.levels, strict=True)
+        tuple(_choice(walk, o, t, h) for o, t, h in zip(walk.op.operands, levels, held, strict=True))
+        for walk, levels, held in zip(walks, template.levels, template.held, strict=True)
     )
     return assemble(structure, walks, chosen)
 
@@ -235,6 +253,7 @@ def assemble(structure: Structure, walks: tuple[Walk, ...], chosen: tuple[tuple[
         shared,
         tuple(walk.loops[walk.shared :] for walk in walks),
         tuple(tuple(pick.level for pick in picks) for picks in chosen),
+        tuple(tuple(pick.held for pick in picks) for picks in chosen),
     )
     return Row(
         template,
@@ -292,7 +311,8 @@ def _common_levels(walk: Walk, operand: Operand, order: tuple[int, ...]) -> int:
     if operand.kind == "intermediate":
         return 1
     own = _levels(walk, operand)
-    return len(own) if len(own) <= walk.shared else len(order) + 1
+    twice = len(_lifetimes(walk, operand, walk.shared)) - 1 if len(own) > walk.shared else 0
+    return (len(own) if len(own) <= walk.shared else len(order) + 1) + twice
 
 
 def _in_own_orders(structure: Structure) -> Iterator[Skeleton]:
@@ -304,4 +324,4 @@ def _in_own_orders(structure: Structure) -> Iterator[Skeleton]:
             orders = [tuple(permutations(sorted((op.ranks & structure.looped) - set(shared)))) for op in structure.ops]
             for inner in product(*orders):
                 walks = _walks(structure, shared, inner)
-                yield Skeleton(walks, prod(len(_levels(w, o)) for w in walks for o in w.op.operands if o.kind != "intermediate"))
+                yield Skeleton(walks, prod(len(choices(w, o)) for w in walks for o in w.op.operands))
