@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from stitchloop.spec import Spec
 
 Files = Annotated[
-    list[Path], typer.Argument(help="Timeloop YAML files, in any order; Jinja2 files are rendered.", show_default=False)
+    list[Path],
+    typer.Argument(
+        help="Timeloop YAML files, or names of shipped ones, in any order; Jinja2 files are rendered.", show_default=False
+    ),
 ]
 OutputFolder = Annotated[Path, typer.Option("-o", "--output", help="Folder for the outputs; made when missing.")]
 Variables = Annotated[
@@ -39,9 +42,10 @@ def parse_variables(settings: list[str] | None) -> dict[str, str]:
 
 def read_spec(files: list[Path], settings: list[str] | None, frontend_compatible: bool) -> Spec:
     """Load the files, and show what the reader remarks on stderr."""
+    from stitchloop.content import resolve
     from stitchloop.read import load_spec
 
-    spec = load_spec(files, parse_variables(settings), frontend_compatible=frontend_compatible)
+    spec = load_spec([resolve(file) for file in files], parse_variables(settings), frontend_compatible=frontend_compatible)
     show_warnings(spec.warnings)
     return spec
 
