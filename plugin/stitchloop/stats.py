@@ -56,6 +56,8 @@ class Stats:
     """J * cycle, as Timeloop prints it."""
     binding: str
     """Name of the level (or compute unit) whose bandwidth or count of cycles sets ``cycles``."""
+    counting: str = "timeloop"
+    """How the figures were counted: ``timeloop``, or ``exact partial tiles`` for an imperfect mapping, where the tool is off."""
 
     @property
     def computes(self) -> int:
@@ -70,6 +72,7 @@ class Stats:
             "utilization": self.utilization,
             "edp_J_cycle": self.edp,
             "binding": self.binding,
+            "counting": self.counting,
             "compute": {"instances": self.compute.instances, "energy_pJ": self.compute.energy_pJ},
             "levels": {
                 name: {

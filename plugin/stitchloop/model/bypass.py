@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import floor
 from typing import NamedTuple
 
 from stitchloop.errors import InvalidMapping
 from stitchloop.model.counting import Counting
-from stitchloop.model.coverage import covered
+from stitchloop.model.partial import Path
+from stitchloop.model.radix import Radix
 from stitchloop.model.spatial import Spread
 from stitchloop.model.tiles import Form, Nest
 
@@ -27,21 +28,41 @@ class Counts(NamedTuple):
     reductions: int
 
 
+class Kept(NamedTuple):
+    """A tensor at one level that keeps it.
+
+    ``counts`` are those of instance 0. ``kinds`` lists how many instances have which counts, for what is summed over all.
+    """
+
+    counts: Counts
+    instances: int
+    kinds: tuple[tuple[int, Counts], ...]
+
+
+class Firsts(NamedTuple):
+    """Words of an output whose first read is elided, per instance: when children ask, and when the level asks its parent."""
+
+    reads: int
+    fills: int
+
+
 def count_levels(
     form: Form,
     keeps: Sequence[bool],
     names: Sequence[str],
     nest: Nest,
     spreads: Sequence[Spread],
-    partitions: Sequence[int],
+    firsts: Mapping[int, Firsts],
     counting: Counting,
-) -> dict[int, Counts]:
+) -> dict[int, Kept]:
     """Counts of ``form`` at each level that keeps it, by level index.
 
     Parameters
     ----------
-    keeps, names, spreads, partitions : sequences, one entry per level
-        Whether the level keeps the tensor, its name, what it spreads to its children, and the words one instance covers.
+    keeps, names, spreads : sequences, one entry per level
+        Whether the level keeps the tensor, its name, and what it spreads to its children.
+    firsts : mapping of int to Firsts
+        By keeping level, the words whose first reads are elided.
 
     Raises
     ------
@@ -61,41 +82,44 @@ def count_levels(
             peer = _share(spreads[i + 1].linked, nest.instances[i + 1])
         served = accesses[i] + peer
         received = peer if i == outermost else _received(spreads[i + 1], nest.fanout[i + 1], peer, counting)
-        capacity, partition = form.volume(nest.tiles[i]), partitions[i]
+        capacity, first, instances = form.volume(nest.tiles[i]), firsts[i], nest.instances[i + 1]
         if not form.is_output:
-            counts[i] = Counts(partition, capacity, rounded(served), floor(received), 0, 0)
-            continue
-        if served < partition:
+            count = Counts(first.fills, capacity, rounded(served), floor(received), 0, 0)
+        elif served < first.reads:
             raise InvalidMapping(
-                f"couldn't map level {names[i]}: {form.name} is written back {rounded(served)} times for {partition} words",
+                f"couldn't map level {names[i]}: {form.name} is written back {rounded(served)} times for {first.reads} words",
                 kind="writeback",
                 level=names[i],
                 size=float(served),
-                limit=partition,
+                limit=first.reads,
             )
-        again = rounded(served - partition)
-        fills = rounded(received if i == outermost else received - partition)
-        counts[i] = Counts(partition, capacity, again, fills, rounded(accesses[i]), again)
+        else:
+            again = rounded(served - first.reads)
+            fills = rounded(received if i == outermost else received - first.fills)
+            count = Counts(first.fills, capacity, again, fills, rounded(accesses[i]), again)
+        counts[i] = Kept(count, instances, ((instances, count),))
     return counts
 
 
-def floored_partitions(form: Form, nest: Nest) -> list[int]:
+def floored_partitions(form: Form, nest: Nest) -> dict[int, Firsts]:
     """Words that one instance of each level covers, by ratios of tile sizes rounded down level by level."""
     sizes = [form.volume(tile) for tile in nest.tiles]
     partitions = [sizes[-1]]
     for i in range(len(sizes) - 2, -1, -1):
         divided = form.volume(nest.spatial_tiles[i + 1]) if nest.spatial[i + 1] else sizes[i]
         partitions.append(partitions[-1] * sizes[i] // divided)
-    return partitions[::-1]
+    return {level: Firsts(words, words) for level, words in enumerate(reversed(partitions))}
 
 
-def distinct_words(form: Form, nest: Nest) -> list[int]:
-    """Words that one instance of each level covers: its tile in all positions that outer temporal loops give."""
-    words = []
-    for i, tile in enumerate(nest.tiles):
-        moves = [trip for trips in nest.temporal[i + 1 :] for trip in trips]
-        words.append(covered(form, tile, moves))
-    return words
+def first_accesses(form: Form, keeps: Sequence[bool], radices: Sequence[Radix], counting: Counting) -> dict[int, Firsts]:
+    """Different words that each keeping level reads for its children, and that one instance of it gets: their first reads."""
+    kept_levels = [level for level, kept in enumerate(keeps) if kept]
+    instance = [0] * len(radices)
+    firsts = {}
+    for child, level in zip([-1, *kept_levels], kept_levels):
+        feed, own = Path(form, radices, child, level, counting), Path(form, radices, level, level, counting)
+        firsts[level] = Firsts(feed.covered(instance), own.covered(instance))
+    return firsts
 
 
 def rounded(number: Exact | float) -> int:

@@ -1,25 +1,16 @@
-"""How many different words a tile touches on its way through the loops."""
+"""How many different words a tile touches on its way through the loops: sets of positions as the bits of integers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
 
-from stitchloop.model.tiles import Extents, Form, Trip
+from stitchloop.model.radix import Segment
+from stitchloop.model.tiles import Form
 
-
-def covered(form: Form, tile: Extents, trips: Sequence[Trip]) -> int:
-    """Different words in a tile of extents ``tile`` at all the positions that the loops ``trips`` give it."""
-    lengths = form.lengths(tile)
-    words = 1
-    for group in linked_ranks(form):
-        units, unit = {}, 1
-        for r in group:
-            units[r] = unit
-            reach = (abs(c) * t.stride * (t.bound - 1) for t in trips for q, c in form.steps[t.rank] if q == r)
-            unit *= 2 * (lengths[r] + sum(reach))
-        moves = [(t.bound, t.stride * sum(c * units.get(r, 0) for r, c in form.steps[t.rank])) for t in trips]
-        words *= distinct([*((lengths[r], units[r]) for r in group), *moves])
-    return words
+Run = tuple[Segment, Sequence[tuple[int, int]]]
+"""Positions of a tile along one rank of the Einsum, and the loops (bound, stride) that spell them, innermost first."""
 
 
 def linked_ranks(form: Form) -> list[list[int]]:
@@ -35,25 +26,95 @@ def linked_ranks(form: Form) -> list[list[int]]:
     return [members for _, members in groups]
 
 
-def distinct(progressions: Sequence[tuple[int, int]]) -> int:
-    """Size of the sum set of arithmetic progressions (length, step).
-
-    Steps that outgrow all smaller ones give a plain product; else the set is built as the bits of one integer.
-    """
-    steps = sorted((abs(step), length) for length, step in progressions if step and length > 1)
-    reach, count = 0, 1
-    for step, length in steps:
+def outgrow(progressions: Iterable[tuple[int, int]]) -> bool:
+    """Whether each (step, length) outgrows all smaller ones together, so that all sums of one element of each differ."""
+    reach = 0
+    for step, length in sorted((abs(step), length) for step, length in progressions):
         if step <= reach:
-            break
+            return False
         reach += step * (length - 1)
-        count *= length
-    else:
-        return count
-    bits = 1
-    for step, length in steps:
-        done = 1
-        while done < length:
-            grow = min(done, length - done)
-            bits |= bits << (step * grow)
-            done += grow
-    return bits.bit_count()
+    return True
+
+
+def covered(form: Form, runs: Mapping[int, Run]) -> int:
+    """Different words of the tensor in a tile at all its positions; ``runs`` has every rank of the Einsum that moves it."""
+    return prod(positions_covered(form, rs, runs) for rs in linked_ranks(form))
+
+
+def positions_covered(form: Form, rs: Sequence[int], runs: Mapping[int, Run]) -> int:
+    """Different positions along the linked tensor ranks ``rs`` in a tile at all its positions."""
+    ranks = sorted({rank for r in rs for rank, _ in form.terms[r]})
+    if len(rs) == 1 and len(ranks) <= 1:
+        if not ranks:
+            return 1
+        segment, c = runs[ranks[0]][0], abs(form.terms[rs[0]][0][1])
+        return (segment.positions - 1) * (1 + c * (segment.full - 1)) + 1 + c * (segment.last - 1)
+    units = _units(form, rs, runs)
+    options = []
+    for rank in ranks:
+        segment, loops = runs[rank]
+        step = sum(c * units[r] for r, c in form.steps[rank] if r in units)
+        early, last = _spell(segment.positions - 1, loops, step)
+        lag = sum(-c * (segment.full - segment.last) * units[r] for r, c in form.steps[rank] if r in units and c < 0)
+        options.append([(bits, extent) for bits, extent in ((early, segment.full), (1 << (last + lag), segment.last)) if bits])
+    union = 0
+    for chosen in product(*options):
+        bits = 1
+        for positions, _ in chosen:
+            bits = _sums(bits, positions)
+        extents = dict(zip(ranks, (extent for _, extent in chosen), strict=True))
+        for r in rs:
+            bits = _widen(bits, 1 + sum(abs(c) * (extents[rank] - 1) for rank, c in form.terms[r]), units[r])
+        union |= bits
+    return union.bit_count()
+
+
+def _units(form: Form, rs: Sequence[int], runs: Mapping[int, Run]) -> dict[int, int]:
+    """Weights that pack positions along several tensor ranks into one number without collisions."""
+    units, unit = {}, 1
+    for r in rs:
+        units[r] = unit
+        reach = 1
+        for rank, c in form.terms[r]:
+            segment, loops = runs[rank]
+            reach += abs(c) * (segment.full - 1 + sum((bound - 1) * stride for bound, stride in loops))
+        unit *= 2 * reach
+    return units
+
+
+def _spell(last: int, loops: Sequence[tuple[int, int]], step: int) -> tuple[int, int]:
+    """Packed positions of the numbers below ``last`` as bits, and that of ``last``; never negative."""
+    everything, early, position = 1, 0, 0
+    for bound, stride in loops:
+        last, digit = divmod(last, bound)
+        shifts = [(k if step > 0 else bound - 1 - k) * stride * abs(step) for k in range(bound)]
+        early <<= shifts[digit]
+        position += shifts[digit]
+        whole = 0
+        for k, shift in enumerate(shifts):
+            whole |= everything << shift
+            if k < digit:
+                early |= everything << shift
+        everything = whole
+    return early, position
+
+
+def _sums(one: int, other: int) -> int:
+    """All sums of an element of one set and an element of the other."""
+    few, many = sorted((one, other), key=int.bit_count)
+    sums = 0
+    while few:
+        lowest = few & -few
+        sums |= many << (lowest.bit_length() - 1)
+        few ^= lowest
+    return sums
+
+
+def _widen(bits: int, length: int, unit: int) -> int:
+    """Every element as an interval of ``length`` steps of ``unit``."""
+    done = 1
+    while done < length:
+        grow = min(done, length - done)
+        bits |= bits << (grow * unit)
+        done += grow
+    return bits

@@ -6,22 +6,33 @@ from typing import NamedTuple
 
 from stitchloop.architecture import Architecture
 from stitchloop.mapping import Mapping
-from stitchloop.model.bypass import Counts, count_levels, distinct_words, floored_partitions
+from stitchloop.model.bypass import Kept, count_levels, first_accesses, floored_partitions
 from stitchloop.model.counting import TIMELOOP, Counting
 from stitchloop.model.delivery import deliver
+from stitchloop.model.imperfect import count_imperfect, passes, working_instances
 from stitchloop.model.performance import access_energy, throttled
+from stitchloop.model.radix import effective, radices
 from stitchloop.model.spatial import spread
 from stitchloop.model.tiles import Form, Nest
 from stitchloop.model.validity import check_factors, check_hardware, check_kept
 from stitchloop.stats import ComputeStats, LevelStats, Stats, TensorStats
 from stitchloop.workload import Einsum
 
+PARTIAL_TILES = "exact partial tiles"
+"""Name of the count of imperfect mappings, for which the tool's own figures are no reference."""
+
 
 class Counted(NamedTuple):
-    """A valid mapping with its counts: per tensor (in the Einsum's order), by level."""
+    """A valid mapping with its counts.
 
-    nest: Nest
-    counts: list[dict[int, Counts]]
+    ``instances`` are those that work: of the compute units first, then of level i at index i + 1. ``tensors`` holds, per
+    tensor in the Einsum's order, what is counted at each level that keeps it.
+    """
+
+    cycles: int
+    instances: tuple[int, ...]
+    tensors: list[dict[int, Kept]]
+    counting: str
 
 
 class Evaluator:
@@ -32,7 +43,8 @@ class Evaluator:
     einsum, architecture
         The workload and the machine, with its ERT.
     counting : Counting
-        Which of the tool's artefacts are counted.
+        Which of the tool's artefacts are counted. Imperfect mappings are counted with exact partial tiles in any case, of
+        the switches only ``wraps_keep_overlap`` and ``double_cycles`` matter there.
     """
 
     def __init__(self, einsum: Einsum, architecture: Architecture, counting: Counting = TIMELOOP) -> None:
@@ -41,62 +53,88 @@ class Evaluator:
 
     def evaluate(self, mapping: Mapping) -> Stats:
         """All figures of ``mapping``; raises :class:`~stitchloop.errors.InvalidMapping`."""
-        nest, counts = self.count(mapping)
+        counted = self.count(mapping)
         architecture = self.architecture
-        cycles, binding = nest.cycles, architecture.compute.name
+        cycles, binding = counted.cycles, architecture.compute.name
         paced = []
         for i, level in enumerate(architecture.levels):
             if level.is_fanout:
                 continue
-            needed, slowdown = throttled(level, [c[i] for c in counts if i in c], nest.cycles, self.counting)
+            needed, slowdown = throttled(level, [t[i].counts for t in counted.tensors if i in t], counted.cycles, self.counting)
             if needed > cycles:
                 cycles, binding = needed, level.name
-            paced.append((i, level, needed, slowdown))
-        levels = {}
+            paced.append((i, needed, slowdown))
         total = compute_energy = self.einsum.computes * architecture.compute.energy.compute
-        for i, level, needed, slowdown in paced:
-            instances = nest.instances[i + 1]
-            leakage = level.energy.leak * cycles * instances
-            tensors = {}
-            level_energy = 0.0
-            for form, c in zip(self.forms, counts, strict=True):
-                if i in c:
-                    energy = access_energy(c[i], level.energy, level.block_size, instances)
-                    level_energy += energy + leakage / len(self.forms)
-                    n = c[i]
-                    tensors[form.name] = TensorStats(
-                        n.partition, n.capacity, instances, n.reads, n.fills, n.updates, n.reductions, energy
-                    )
-                else:
-                    level_energy += leakage / len(self.forms)
-            total += level_energy
-            levels[level.name] = LevelStats(needed, slowdown, leakage, tensors, level_energy)
+        levels = {}
+        for i, needed, slowdown in paced:
+            stats = self._level(i, counted, cycles, needed, slowdown)
+            levels[architecture.levels[i].name] = stats
+            total += stats.energy_pJ
         computes = self.einsum.computes
         return Stats(
-            compute=ComputeStats(computes, nest.instances[0], nest.cycles, compute_energy),
+            compute=ComputeStats(computes, counted.instances[0], counted.cycles, compute_energy),
             levels=levels,
             cycles=cycles,
             energy_pJ=total,
             utilization=computes / architecture.compute.instances / cycles,
             edp=total * 1e-12 * cycles,
             binding=binding,
+            counting=counted.counting,
         )
+
+    def _level(self, i: int, counted: Counted, cycles: int, needed: int, slowdown: float) -> LevelStats:
+        """Energy is added up in the tool's order: per tensor, accesses and a share of the leakage."""
+        level = self.architecture.levels[i]
+        leakage = level.energy.leak * cycles * counted.instances[i + 1]
+        share = leakage / len(self.forms)
+        tensors, total = {}, 0.0
+        for form, kept_at in zip(self.forms, counted.tensors, strict=True):
+            kept = kept_at.get(i)
+            if kept is None:
+                total += share
+                continue
+            energy = sum(access_energy(counts, level.energy, level.block_size, many) for many, counts in kept.kinds)
+            total += energy + share
+            c = kept.counts
+            tensors[form.name] = TensorStats(
+                c.partition, c.capacity, kept.instances, c.reads, c.fills, c.updates, c.reductions, energy
+            )
+        return LevelStats(needed, slowdown, leakage, tensors, total)
 
     def count(self, mapping: Mapping) -> Counted:
         """Counts of ``mapping`` without cycles and energy; raises :class:`~stitchloop.errors.InvalidMapping`."""
-        check_factors(self.einsum, mapping, self.architecture)
+        einsum, architecture = self.einsum, self.architecture
+        check_factors(einsum, mapping, architecture)
         keeps = [[form.name in level.keep for level in mapping.levels] for form in self.forms]
-        check_kept(keeps, self.architecture.compute.name)
-        nest = Nest.of(self.einsum.ranks, mapping)
-        counts = [self._tensor(form, kept, nest) for form, kept in zip(self.forms, keeps, strict=True)]
-        check_hardware(self.architecture, nest, self.forms, keeps)
-        return Counted(nest, counts)
+        check_kept(keeps, architecture.compute.name)
+        if not mapping.is_perfect:
+            return self._count_imperfect(effective(mapping), keeps)
+        nest = Nest.of(einsum.ranks, einsum.rank_sizes, mapping)
+        tensors = [self._tensor(form, kept, nest, mapping) for form, kept in zip(self.forms, keeps, strict=True)]
+        check_hardware(architecture, nest, self.forms, keeps)
+        return Counted(nest.cycles, nest.instances, tensors, self.counting.name)
 
-    def _tensor(self, form: Form, keeps: list[bool], nest: Nest) -> dict[int, Counts]:
+    def _tensor(self, form: Form, keeps: list[bool], nest: Nest, mapping: Mapping) -> dict[int, Kept]:
         counting = self.counting
         spreads = []
         for i, level in enumerate(self.architecture.levels):
             delivery = deliver(form, nest, i, counting)
             spreads.append(spread(form, nest.spatial_x[i], nest.spatial_y[i], level.fanout_x, delivery, counting))
-        partitions = floored_partitions(form, nest) if counting.floored_partition else distinct_words(form, nest)
-        return count_levels(form, keeps, self.architecture.names, nest, spreads, partitions, counting)
+        if counting.floored_partition:
+            firsts = floored_partitions(form, nest)
+        else:
+            firsts = first_accesses(form, keeps, radices(self.einsum.ranks, effective(mapping)), counting)
+        return count_levels(form, keeps, self.architecture.names, nest, spreads, firsts, counting)
+
+    def _count_imperfect(self, mapping: Mapping, keeps: list[list[bool]]) -> Counted:
+        einsum, architecture = self.einsum, self.architecture
+        nest = Nest.of(einsum.ranks, einsum.rank_sizes, mapping)
+        check_hardware(architecture, nest, self.forms, keeps)
+        digits = radices(einsum.ranks, mapping)
+        blocks = [level.block_size for level in architecture.levels]
+        tensors = []
+        for form, kept in zip(self.forms, keeps, strict=True):
+            capacities = [form.volume(tile) for tile in nest.tiles]
+            tensors.append(count_imperfect(form, kept, digits, capacities, blocks, self.counting))
+        instances = tuple(working_instances(digits, level) for level in range(-1, len(architecture.levels)))
+        return Counted(passes(digits), instances, tensors, PARTIAL_TILES)

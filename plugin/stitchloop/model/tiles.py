@@ -25,7 +25,6 @@ class Trip(NamedTuple):
     rank: int
     bound: int
     stride: int
-    last: int
 
 
 @dataclass(frozen=True)
@@ -107,8 +106,11 @@ class Nest:
     """Extents over all loops of a level and everything inside."""
 
     @classmethod
-    def of(cls, ranks: Sequence[str], mapping: Mapping) -> Nest:
-        """Lay out the loops of ``mapping``; ``KeyError`` when a loop runs over a rank that the Einsum has not."""
+    def of(cls, ranks: Sequence[str], sizes: Sequence[int], mapping: Mapping) -> Nest:
+        """Lay out the loops of ``mapping``; ``KeyError`` when a loop runs over a rank that the Einsum has not.
+
+        The loops of an imperfect mapping have to be :func:`~stitchloop.model.radix.effective`; tiles are then the largest.
+        """
         index = {rank: k for k, rank in enumerate(ranks)}
         extents = [1] * len(index)
 
@@ -117,7 +119,7 @@ class Nest:
             for loop in loops:
                 rank = index[loop.rank]
                 if loop.bound != 1:
-                    laid.append(Trip(rank, loop.bound, extents[rank], loop.last or loop.bound))
+                    laid.append(Trip(rank, loop.bound, extents[rank]))
                     extents[rank] *= loop.bound
             return tuple(laid)
 
@@ -125,9 +127,9 @@ class Nest:
         for level in mapping.levels:
             xs.append(trips(level.spatial_x))
             ys.append(trips(level.spatial_y))
-            spatial_tiles.append(tuple(extents))
+            spatial_tiles.append(tuple(map(min, extents, sizes)))
             temporal.append(trips(level.temporal))
-            tiles.append(tuple(extents))
+            tiles.append(tuple(map(min, extents, sizes)))
         return cls(tuple(temporal), tuple(xs), tuple(ys), tuple(spatial_tiles), tuple(tiles))
 
     @cached_property
