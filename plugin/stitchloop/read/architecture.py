@@ -26,7 +26,7 @@ NODE_KEYS = {
 }
 SUBTREE_KEYS = ("name", "attributes", "local", "subtree")
 LOCAL_KEYS = ("name", "class", "subclass", "attributes", "required_actions", "enabled", "area_scale", "energy_scale")
-_RANGE = re.compile(r"^(?P<name>[^\[]+?)\s*(\[\s*(?P<low>\d+)\s*(\.\.\s*(?P<high>\d+)\s*)?\])?$")
+_RANGE = re.compile(r"\s*(?P<low>\d+)\s*(\.\.\s*(?P<high>\d+)\s*)?\]\Z")
 
 
 @dataclass(frozen=True)
@@ -292,15 +292,16 @@ def _local(node: Field, multiplier: int, inherited: Mapping[str, Any], component
 
 def _element(field_: Field) -> tuple[str, int]:
     """``PE[1..256]`` as name and number of instances."""
-    match = _RANGE.match(field_.text())
-    if match is None:
+    name, bracket, rest = field_.text().strip().partition("[")
+    match = _RANGE.match(rest) if bracket else None
+    if not name or (bracket and match is None):
         field_.fail(f"{field_.shown()} as a name", "write NAME or NAME[1..COUNT]")
-    if match["low"] is None:
-        return match["name"], 1
+    if match is None:
+        return name, 1
     low, high = int(match["low"][:30]), int((match["high"] or match["low"])[:30])
     if high < low:
         field_.fail(f"{field_.shown()}, a range that ends before it begins", "write NAME[1..COUNT]")
-    return match["name"], high - low + 1
+    return name.rstrip(), high - low + 1
 
 
 def _mesh(component: Component, instances: int) -> Mesh:

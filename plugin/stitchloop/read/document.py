@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,10 +195,12 @@ class _Reader:
             return
         tag, text = event.tag, event.value
         value: Any
+        size = 1
         if tag is None or tag == "!":
             value = scalar(text, self._place(event)) if event.implicit[0] else text
         elif tag == INCLUDE_TAG and text.isdigit() and int(text) < len(self.includes):
             value = self.includes[int(text)]
+            size = expanded_size(value)
         elif tag.startswith("!") and tag[1:] in NODE_TAGS and text == "":
             value = YamlMap(self._origin(event), tag[1:])
         elif tag == _CORE_TAG + "str":
@@ -207,7 +209,6 @@ class _Reader:
             value = scalar(text, self._place(event))
         else:
             raise InputError(self._place(event), f"tag '{_short(tag)}' on a value", _tags_that_do())
-        size = 1
         if event.anchor:
             self.anchors[event.anchor] = (value, size)
         self._add(value, size, event)
@@ -321,14 +322,15 @@ def _short(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def walk_scalars(value: Any) -> Iterator[Any]:
-    """All scalars of a value; for tests and for looking for what a document mentions."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, Mapping):
-            pending.extend(item.values())
-        elif isinstance(item, list | tuple):
-            pending.extend(item)
-        else:
-            yield item
+def expanded_size(value: Any) -> int:
+    """Values that a document holds with every alias written out."""
+    sizes: dict[int, int] = {}
+
+    def size(item: Any) -> int:
+        if not isinstance(item, dict | list):
+            return 1
+        if id(item) not in sizes:
+            sizes[id(item)] = 1 + sum(map(size, item.values() if isinstance(item, dict) else item))
+        return sizes[id(item)]
+
+    return size(value)

@@ -12,6 +12,8 @@ from stitchloop.read.document import YamlList, YamlMap
 
 LARGEST = 2**62
 """No size, count or factor may exceed this."""
+LONGEST = 1000
+"""Characters of a name."""
 
 
 class Field:
@@ -122,10 +124,12 @@ class Field:
     # Scalars
 
     def text(self) -> str:
-        """A string; a number is taken as its digits."""
+        """A string of at most ``LONGEST`` characters; a number is taken as its digits."""
         if isinstance(self.value, str):
+            if len(self.value) > LONGEST:
+                self.fail(f"{len(self.value)} characters where a word is needed", "write a word")
             return self.value
-        if isinstance(self.value, int | float) and not isinstance(self.value, bool):
+        if isinstance(self.value, int | float) and not isinstance(self.value, bool) and abs(self.value) <= LARGEST:
             return str(self.value)
         self.fail(f"{self.shown()} where a word is needed", "write a word")
 

@@ -117,7 +117,7 @@ def read_permutation(field: Field, ranks: tuple[str, ...]) -> Permutation:
     InputError
         For a rank that the problem does not have, or one that appears twice.
     """
-    words = field.words() if not isinstance(field.value, str) else field.value.split("#", 1)[0].replace(",", " ").split()
+    words = field.value.split("#", 1)[0].replace(",", " ").split() if isinstance(field.value, str) else field.words()
     parts: dict[Literal["inner", "outer"], list[str]] = {"inner": [], "outer": []}
     side: Literal["inner", "outer"] = "inner"
     for word in words:

@@ -13,6 +13,8 @@ SHAPE_KEYS = ("name", "dimensions", "data_spaces", "coefficients", "flatten", "v
 TENSOR_KEYS = ("name", "projection", "read_write", "ranks", "dimensions")
 INSTANCE_KEYS = ("densities", "commonDensity", "name", "data_spaces", "version")
 COEFFICIENT_KEYS = ("name", "default")
+MOST = 256
+"""Ranks, tensors and coefficients of one Einsum."""
 
 
 def read_einsum(section: Field) -> tuple[Einsum, list[str]]:
@@ -40,7 +42,9 @@ def read_einsum(section: Field) -> tuple[Einsum, list[str]]:
         shape.need("flatten").fail("flattened ranks", "write the flattened rank as a rank of its own")
     ranks = _ranks(shape)
     coefficients = _coefficients(shape, instance)
-    tensors = tuple(_tensor(item, ranks, coefficients) for item in shape.need("data_spaces").items())
+    data_spaces = shape.need("data_spaces")
+    _few(data_spaces, len(data_spaces.items()), "data spaces")
+    tensors = tuple(_tensor(item, ranks, coefficients) for item in data_spaces.items())
     _check_tensors(shape, tensors)
     sizes = tuple(_size(instance, rank) for rank in ranks)
     _refuse_densities(section, instance)
@@ -85,18 +89,26 @@ def _ranks(shape: Field) -> tuple[str, ...]:
     ranks = dimensions.words()
     if not ranks:
         dimensions.fail("no ranks", "list the ranks: dimensions: [M, N, K]")
+    _few(dimensions, len(ranks), "ranks")
     for rank in ranks:
         if not rank.isidentifier():
             dimensions.fail(f"rank name '{rank[:40]}'", "use letters, digits and '_', beginning with a letter")
         if ranks.count(rank) > 1:
-            dimensions.fail(f"rank '{rank}' twice", "list each rank once")
+            dimensions.fail(f"rank '{rank[:40]}' twice", "list each rank once")
     return tuple(ranks)
+
+
+def _few(field: Field, count: int, what: str) -> None:
+    if count > MOST:
+        field.fail(f"{count} {what}", f"at most {MOST} are read")
 
 
 def _coefficients(shape: Field, instance: Field) -> dict[str, int]:
     values: dict[str, int] = {}
     listed = shape.get("coefficients")
-    for item in listed.items() if listed is not None else []:
+    items = listed.items() if listed is not None else []
+    _few(shape, len(items), "coefficients")
+    for item in items:
         item.known(COEFFICIENT_KEYS)
         name = item.need("name").text()
         given = instance.get(name) or item.get("default")

@@ -132,8 +132,11 @@ class BoundedEnvironment(SandboxedEnvironment):
             return attr in _LOOP_ATTRIBUTES
         return isinstance(obj, dict) and attr in _DICT_METHODS
 
+    def wrap_str_format(self, value: Any) -> None:
+        """No formatting: a width in a format string is memory for the asking."""
+
     def _metered(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if any(hasattr(function, name) for name in ("jinja_pass_arg",)):
+        if hasattr(function, "jinja_pass_arg"):
             # The filter takes the context or environment first, which Jinja2 knows by a mark on the function.
             def passed(first: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
                 self.step(len(value) if isinstance(value, str | list | dict) else 0)

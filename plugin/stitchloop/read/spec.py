@@ -73,7 +73,8 @@ def load_spec(
     InputError
         For anything that is not well formed, with file, key path and mend.
     """
-    sections, files, warnings = _sections(inputs, dict(variables or {}))
+    sections, files = _sections(inputs, dict(variables or {}))
+    warnings: list[str] = []
     architecture_section = sections.one("architecture")
     source = read_architecture(architecture_section, sections.merged("variables")) if architecture_section is not None else None
     if source is not None:
@@ -196,7 +197,8 @@ class _Sections:
         return Field(merged, file=found[0].file, key=name, parent=found[0].parent)
 
 
-def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sections, list[str], list[str]]:
+def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sections, list[str]]:
+    """The sections of all inputs, and the files that were read."""
     if isinstance(inputs, str | Path | Source | Mapping):
         inputs = [inputs]
     sections = _Sections({})
@@ -220,7 +222,7 @@ def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sect
             raise InputError(name, "an empty file", "give at least one section, such as 'architecture' or 'problem'")
         _note(Field(document, file=name), sections)
     files += loader.files if loader is not None else []
-    return sections, list(dict.fromkeys(files)), []
+    return sections, list(dict.fromkeys(files))
 
 
 def _note(document: Field, sections: _Sections) -> None:
@@ -236,6 +238,9 @@ def _note(document: Field, sections: _Sections) -> None:
         if field.value in (None, [], {}):
             continue
         kept = sections.fields.setdefault({"arch": "architecture"}.get(name, name), [])
-        if kept and name not in REPEATABLE:
+        if kept and not kept[0].value:
+            kept.clear()
+        if kept and field.value and name not in REPEATABLE:
             field.fail(f"a second section '{name}' (the first: {kept[0].place})", "give one of them")
-        kept.append(field)
+        if field.value or not kept:
+            kept.append(field)
