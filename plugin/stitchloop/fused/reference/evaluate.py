@@ -9,7 +9,9 @@ from typing import Any
 from stitchloop.fused.check import checked
 from stitchloop.fused.reference.counts import Counts, counts
 from stitchloop.fused.reference.rules import CONVENTIONS, REASONS, Convention, Rules, with_one
+from stitchloop.fused.reference.space import NotSeparable
 from stitchloop.fused.reference.stats import Difference, FusedStats, Quantity
+from stitchloop.fused.simulate import simulate
 from stitchloop.fused.structure import Structure
 from stitchloop.fused.tree import FusedMapping
 from stitchloop.workload import Workload
@@ -48,7 +50,12 @@ def evaluate_fused(
 
 
 def _counts(structure: Structure, rules: Rules) -> Counts:
-    return counts(structure, rules)
+    """From products over axes, or, where the tree does not allow that, by stepping through it."""
+    try:
+        return counts(structure, rules)
+    except NotSeparable:
+        found = simulate(structure, rules)
+        return Counts(found.capacity, found.varies, found.reads, found.writes, found.operations)
 
 
 _QUANTITIES: tuple[Quantity, ...] = ("capacity", "reads", "writes", "operations")
