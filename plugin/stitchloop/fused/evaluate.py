@@ -41,14 +41,14 @@ class Table:
 
     def __init__(self) -> None:
         self.variables: dict[Variable, int] = {}
-        self.monomials: dict[Factors, int] = {}
+        self.monomials: dict[frozenset[tuple[Variable, int]], int] = {}
 
     def add(self, factors: Iterable[tuple[Variable, int]]) -> int:
         """Row number of a monomial."""
-        key = tuple(sorted(factors, key=repr))
-        for variable, _ in key:
+        given = tuple(factors)
+        for variable, _ in given:
             self.variables.setdefault(variable, len(self.variables))
-        return self.monomials.setdefault(key, len(self.monomials))
+        return self.monomials.setdefault(frozenset(given), len(self.monomials))
 
     @property
     def exponents(self) -> np.ndarray:

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import NamedTuple
+from math import prod
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from stitchloop.fused.monomials import Extent, Monomial, at_most
-from stitchloop.fused.shape import Structure
-from stitchloop.fused.template import Row, Skeleton, assemble, choices, skeletons, useful
+from stitchloop.fused.shape import Operand, Structure
+from stitchloop.fused.template import Choice, Row, Walk, assemble, choices, skeletons, useful
 
 SAMPLES = 48
 
@@ -97,23 +98,40 @@ def dominates(u: Row, v: Row) -> bool:
     return moves and u.group == v.group and buffer_proof(u, v) is not None
 
 
-def prune(structure: Structure) -> Pruned:
+class Mapspace(Protocol):
+    """Which templates are looked at."""
+
+    def admits(self, structure: Structure, walks: tuple[Walk, ...]) -> bool:
+        """Whether these loops belong to it."""
+
+    def levels(self, walk: Walk, operand: Operand) -> tuple[Choice, ...]:
+        """The retention levels that a tensor may have."""
+
+
+class Everything:
+    """All templates."""
+
+    def admits(self, structure: Structure, walks: tuple[Walk, ...]) -> bool:
+        return True
+
+    def levels(self, walk: Walk, operand: Operand) -> tuple[Choice, ...]:
+        return choices(walk, operand)
+
+
+def prune(structure: Structure, mapspace: Mapspace | None = None) -> Pruned:
     """Enumerate the templates of a structure and keep those that no other is proved to equal or beat."""
     raw: dict[tuple[frozenset[int], ...], int] = defaultdict(int)
     groups: dict[object, dict[object, Row]] = defaultdict(dict)
     for skeleton in skeletons(structure):
-        for row in candidates(structure, skeleton):
+        if mapspace is not None and not mapspace.admits(structure, skeleton.walks):
+            continue
+        levels = [[(mapspace or Everything()).levels(walk, o) for o in walk.op.operands] for walk in skeleton.walks]
+        for picks in product(*(product(*map(useful, tensors)) for tensors in levels)):
+            row = assemble(structure, skeleton.walks, picks)
             groups[row.group].setdefault((row.phases, row.dram), row)
-        raw[row.repeats] += skeleton.raw
+        raw[row.repeats] += skeleton.raw if mapspace is None else prod(len(c) for tensors in levels for c in tensors)
     rows = [row for group in groups.values() for row in undominated(list(group.values()))]
     return Pruned(tuple(rows), sum(raw.values()), dict(raw), sum(map(len, groups.values())))
-
-
-def candidates(structure: Structure, skeleton: Skeleton) -> Iterable[Row]:
-    """The rows of one choice of loops, over the useful retention levels of every tensor."""
-    per_tensor = [[useful(choices(walk, operand)) for operand in walk.op.operands] for walk in skeleton.walks]
-    for picks in product(*(product(*tensors) for tensors in per_tensor)):
-        yield assemble(structure, skeleton.walks, picks)
 
 
 def undominated(rows: list[Row]) -> list[Row]:
