@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from stitchloop.errors import InputError
-from stitchloop.fused.reference.rules import SOUND, Rules
-from stitchloop.fused.reference.stats import Access
+from stitchloop.fused.rules import SOUND, Rules
+from stitchloop.fused.stats import Access
 from stitchloop.fused.structure import Address, BranchPoint, Path, StoragePoint, Structure
 from stitchloop.fused.tree import Branch, Node, Storage
 from stitchloop.workload import Tensor
@@ -35,7 +35,7 @@ class Simulation:
     Attributes
     ----------
     capacity, reads, writes, operations
-        As in :class:`~stitchloop.fused.reference.stats.FusedStats`.
+        As in :class:`~stitchloop.fused.stats.FusedStats`.
     varies : frozenset of int
         Targets with blocks of different sizes.
     peak : dict

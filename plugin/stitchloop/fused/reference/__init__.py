@@ -7,7 +7,7 @@ with that buffer behaves, and ``looptree``, as the tool counts.
 from __future__ import annotations
 
 from stitchloop.fused.reference.evaluate import evaluate_fused
-from stitchloop.fused.reference.rules import Convention
-from stitchloop.fused.reference.stats import Access, Difference, FusedStats
+from stitchloop.fused.rules import Convention
+from stitchloop.fused.stats import Access, Difference, FusedStats
 
 __all__ = ["Access", "Convention", "Difference", "FusedStats", "evaluate_fused"]

@@ -18,9 +18,9 @@ from stitchloop.fused.reference.blocks import (
     levels_above,
     over_all,
 )
-from stitchloop.fused.reference.rules import Rules
+from stitchloop.fused.rules import Rules
 from stitchloop.fused.reference.space import NotSeparable, Space, losing_conditions, spaces, visits
-from stitchloop.fused.reference.stats import Access
+from stitchloop.fused.stats import Access
 from stitchloop.fused.structure import Address, Path, StoragePoint, Structure
 from stitchloop.fused.tree import Branch, Node, Storage
 from stitchloop.workload import Tensor
@@ -39,7 +39,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Counts:
-    """The figures of :class:`~stitchloop.fused.reference.stats.FusedStats` under one set of rules."""
+    """The figures of :class:`~stitchloop.fused.stats.FusedStats` under one set of rules."""
 
     capacity: dict[int, int]
     varies: frozenset[int]
@@ -105,9 +105,10 @@ class _Counter:
             return _product([over_all(b, above) for b in blocks])
         units = path.unit_levels(child.node.target)
         blocks = [block_axis(axis, child.depth, units, path.spatial_levels) for axis in axes]
-        if not child.node.exploits_reuse:
-            return _product([over_all(b, above) for b in blocks])
-        fill = self._stepping(path, child, blocks, above)
+        if child.node.exploits_reuse:
+            fill = self._stepping(path, child, blocks, above)
+        else:
+            fill = _product([over_all(b, above) for b in blocks])
         return self._shared(path, tensor, child, axes, fill) if self.rules.unite_readers else fill
 
     def _stepping(self, path: Path, child: StoragePoint, blocks: list[BlockAxis], above: frozenset[int]) -> Fill:

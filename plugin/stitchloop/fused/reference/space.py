@@ -18,7 +18,7 @@ from stitchloop.fused.reference.axis import (
     tiled,
     truncated,
 )
-from stitchloop.fused.reference.rules import Rules
+from stitchloop.fused.rules import Rules
 from stitchloop.fused.reference.sets import EMPTY, interval, size
 from stitchloop.fused.structure import BranchPoint, Path, StoragePoint, Structure
 from stitchloop.workload import Tensor

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from stitchloop.fused.reference.rules import Convention
+from stitchloop.fused.rules import Convention
 
 Access: TypeAlias = tuple[int, str, str]
 """(target, tensor, Einsum)."""
