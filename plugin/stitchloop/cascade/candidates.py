@@ -19,7 +19,7 @@ PIN_SHARES = (0.0, 0.5, 1.0)
 """Shares of the spare capacity that may pin operands."""
 FIRST_LOOK = 64
 """Candidates with the best lower bounds, evaluated first."""
-EQUAL = 1 + 1e-9
+EQUAL = 1 + 1e-7
 """Times within this factor count as equal."""
 
 
@@ -27,8 +27,8 @@ EQUAL = 1 + 1e-9
 class Refetched:
     """Operands that lack the same tile ranks, taken together.
 
-    ``tile_words`` of them are needed for a tile, each word ``times`` times in all; ``per_segment`` and ``volume`` are words of the whole
-    tensors; ``tensors`` are their names.
+    ``tile_words`` of them are needed for a tile, each word ``times`` times in all; ``per_segment`` and ``volume`` are words
+    of the whole tensors; ``tensors`` are their names.
     """
 
     tensors: frozenset[str]
@@ -267,14 +267,14 @@ class Candidates:
 
     @cached_property
     def best(self) -> tuple[int, float]:
-        """Index of the fastest candidate (the one with the least traffic among equals) and its cycles."""
+        """Index of the fastest candidate (among equals the one with the least traffic, then the fewest tiles) and its cycles."""
         bound = np.maximum(self.compute_cycles[self.tiling], self.dram_words / self.model.machine.dram_words)
         likely = np.argpartition(bound, FIRST_LOOK)[:FIRST_LOOK] if len(bound) > FIRST_LOOK else np.arange(len(bound))
         limit = self.total_cycles(likely).min() * EQUAL
         some = np.nonzero(bound <= limit)[0]
         cycles = self.total_cycles(some)
         equal = np.nonzero(cycles <= cycles.min() * EQUAL)[0]
-        winner = equal[np.argmin(self.dram_words[some[equal]])]
+        winner = equal[np.lexsort((self.n[some[equal]], np.round(self.dram_words[some[equal]])))[0]]
         return int(some[winner]), float(cycles[winner])
 
 

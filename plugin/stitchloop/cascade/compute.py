@@ -10,17 +10,17 @@ WS         ceil(K/R) ceil(N/C) max(M,l) weights once, inputs M K ceil(N/C), part
 IS         ceil(K/R) ceil(M/C) max(N,l) inputs once, weights K N ceil(M/C), partial sums M N ceil(K/R) times
 =========  ===========================  ==================================================================
 
-with l the cycles that bring a new stationary tile into the array while it works on the last one. Einsums that were merged over a shared
-input stand side by side along N. The dataflow is the fastest of those that the architecture names.
+with l the cycles that bring a new stationary tile into the array while it works on the last one. Einsums that were merged
+over a shared input stand side by side along N. The dataflow is the fastest of those that the architecture names.
 
-1D mode. Every operator of the equation's expression is one operation at each point of its own ranks (a multiply under a sum is one MAC);
-a unary function that the PEs lack is composed of ones that they have, or of a polynomial.
+1D mode. Every operator of the equation's expression is one operation at each point of its own ranks (a multiply under a sum
+is one MAC); a unary function that the PEs lack is composed of ones that they have, or of a polynomial.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -54,10 +54,13 @@ COMPOSED: Mapping[str, tuple[str, ...]] = {
     "softplus": ("exp", "mac", "log"),
     "gelu": ("mac", "silu"),
 }
-"""What a function is made of where the PEs lack it: rsqrt(x) = exp(-log(x)/2), gelu(x) = x sigmoid(1.702 x), softplus = log(1+exp(x))."""
+"""What a function is made of where the PEs lack it: rsqrt(x) = exp(-log(x)/2), softplus(x) = log(1 + exp(x)), and so on.
+
+gelu(x) is taken as x sigmoid(1.702 x).
+"""
 
 POLYNOMIAL = 8
-"""MACs of exp, log, sin or cos where the PEs lack it: range reduction, a polynomial of degree five by Horner's rule, scaling back."""
+"""MACs of exp, log, sin or cos where the PEs lack it: range reduction, a polynomial of degree five, scaling back."""
 
 
 @lru_cache(maxsize=1024)
@@ -183,20 +186,21 @@ class Gemm:
 
 def gemms(cascade: Cascade, equations: Sequence[Equation]) -> tuple[Gemm, ...]:
     """The contractions of a node, merged ones in one."""
-    found: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
+    merged: dict[Gemm, list[tuple[str, ...]]] = {}
     for equation in equations:
         left, right = equation.inputs
         if cascade.tensor(left.tensor).is_weight:
             left, right = right, left
         out = equation.output.ranks
-        key = (
-            tuple(r for r in out if r in left.ranks and r in right.ranks),
-            tuple(r for r in out if r in left.ranks and r not in right.ranks),
-            equation.reduced,
-            left,
+        shared = Gemm(
+            groups=tuple(r for r in out if r in left.ranks and r in right.ranks),
+            rows=tuple(r for r in out if r in left.ranks and r not in right.ranks),
+            columns=(),
+            contracted=equation.reduced,
+            streamed=left,
         )
-        found.setdefault(key, []).append(tuple(r for r in out if r in right.ranks and r not in left.ranks))
-    return tuple(Gemm(g, m, tuple(columns), k, left) for (g, m, k, left), columns in found.items())  # type: ignore[misc, arg-type]
+        merged.setdefault(shared, []).append(tuple(r for r in out if r in right.ranks and r not in left.ranks))
+    return tuple(replace(gemm, columns=tuple(columns)) for gemm, columns in merged.items())
 
 
 def array_work(cascade: Cascade, equations: Sequence[Equation], machine: Machine, sizes: Sizes) -> Work:
@@ -226,7 +230,9 @@ def _gemm_work(gemm: Gemm, machine: Machine, sizes: Sizes) -> Work:
     return Work(points, points, g * chosen[0], g * chosen[1], g * chosen[2], g * chosen[3], chosen[4], best)
 
 
-def _dataflow(flow: str, machine: Machine, m: Numbers, n: Numbers, k: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
+def _dataflow(
+    flow: str, machine: Machine, m: Numbers, n: Numbers, k: Numbers
+) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
     """Cycles, reads, writes, partial-sum words (both ways) and live partial sums of one GEMM, one stationary operand."""
     rows, columns = machine.rows, machine.columns
     load = rows * columns / machine.load_bandwidth

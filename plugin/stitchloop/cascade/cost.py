@@ -60,7 +60,9 @@ def _volume(candidates: Candidates, index: int) -> Volume:
     kinds = {move.tensor: move.kind for move in candidates.moves if not move.is_write}
     for operands, fetches in zip(candidates.refetched, candidates.fetches):
         again = operands.volume * (float(fetches[index]) - 1)
-        weights = sum(move.words for move in candidates.moves if move.tensor in operands.tensors and kinds[move.tensor] == "weight")
+        weights = sum(
+            move.words for move in candidates.moves if move.tensor in operands.tensors and kinds[move.tensor] == "weight"
+        )
         share = weights / operands.volume
         moved = moved + Volume(inter=again * (1 - share), weight=again * share)
     return moved
@@ -80,8 +82,8 @@ def _pick(work: Work, tiling: int) -> dict[str, float]:
 def _on_chip(candidates: Candidates, index: int) -> tuple[float, dict[str, float]]:
     """Words between the PEs' registers and the level next to them, and the energy of all on-chip levels.
 
-    A word from DRAM is written to the buffer, one to DRAM is read from it. Where a nearer level feeds the PEs, each tile's operands go
-    from the buffer to it once, and the PEs' accesses are its own.
+    A word from DRAM is written to the buffer, one to DRAM is read from it. Where a nearer level feeds the PEs, each tile's
+    operands go from the buffer to it once, and the PEs' accesses are its own.
     """
     machine, tiling, n = candidates.model.machine, int(candidates.tiling[index]), float(candidates.n[index])
 
@@ -103,7 +105,10 @@ def _on_chip(candidates: Candidates, index: int) -> tuple[float, dict[str, float
         near_reads, near_writes = reads + into_buffer, writes + out_of_buffer
         energy[machine.near_name] = near_reads * machine.near_read_pj + near_writes * machine.near_write_pj
     buffer_reads, buffer_writes = out_of_buffer + written, into_buffer + filled
-    return reads + writes, {machine.buffer_name: buffer_reads * machine.buffer_read_pj + buffer_writes * machine.buffer_write_pj, **energy}
+    return reads + writes, {
+        machine.buffer_name: buffer_reads * machine.buffer_read_pj + buffer_writes * machine.buffer_write_pj,
+        **energy,
+    }
 
 
 def _plan(candidates: Candidates, index: int) -> Plan:

@@ -1,4 +1,4 @@
-"""The performance model of a cascade on a machine: groups one by one, with everything that several groups share worked out once."""
+"""The performance model of a cascade on a machine, group by group; what several groups share is worked out once."""
 
 from __future__ import annotations
 

@@ -105,8 +105,9 @@ def machine_of(architecture: Architecture, name: str | None = None) -> Machine:
     ``mode_switch_cycles``; ``arch/mambalaya.yaml`` explains each.
 
     An architecture that gives none of them gets this: its arrays are the innermost fan-out (``meshY`` rows, ``meshX`` columns),
-    weights stay in them and come in through the columns' edge; results leave an array through its columns, so that the 1D mode is a
-    vector unit of one lane per column, apart from the array, that multiplies and adds and takes the maximum, one stage deep.
+    weights stay in them and come in through the columns' edge; results leave an array through its columns, so that the 1D
+    mode is a vector unit of one lane per column, apart from the array, that multiplies and adds and takes the maximum, one
+    stage deep.
 
     Raises
     ------
@@ -117,7 +118,9 @@ def machine_of(architecture: Architecture, name: str | None = None) -> Machine:
     bounded = [level for level in storage if level.capacity is not None]
     if not storage or not bounded or storage[-1] is bounded[-1]:
         place = Place(path=("architecture",))
-        raise InputError(place, "no on-chip buffer under an unlimited memory", "give the outermost level no depth and the next one a depth")
+        raise InputError(
+            place, "no on-chip buffer under an unlimited memory", "give the outermost level no depth and the next one a depth"
+        )
     dram, buffer = storage[-1], bounded[-1]
     attributes = _Attributes(architecture.compute.name, architecture.compute.attributes)
     rows, columns = _array_shape(architecture)

@@ -1,15 +1,18 @@
 """How a fusion group runs tile by tile: its segments, what must lie in the buffer meanwhile, and what may be spilled.
 
-A group is cut along its *tile ranks*, the iterative and batch ranks that all its Einsums keep. For each tile its *segments* run one
-after the other. A segment is a run of Einsums in the same mode in which every value is used as soon as it is made (no consumer iterates
-a rank that the tensor between them lacks), so that such tensors pass through registers. A tensor that goes from one segment to a later
-one lies in the buffer for the whole interval, one tile of it, or it is *spilled* for that interval: written out and read back.
+A group is cut along its *tile ranks*, the iterative and batch ranks that all its Einsums keep. For each tile its *segments*
+run one after the other. A segment is a run of Einsums in the same mode in which every value is used as soon as it is made (no
+consumer iterates a rank that the tensor between them lacks), so that such tensors pass through registers. A tensor that goes
+from one segment to a later one lies in the buffer for the whole interval, one tile of it, or it is *spilled* for that
+interval: written out and read back.
 
 The choices, enumerated and judged by :mod:`stitchloop.cascade.performance`:
 
-* the tile size of each tile rank. Blocks of an iterative rank are *I-blocking*; blocks of one step with the carried state kept are *B-D-N
+* the tile size of each tile rank. Blocks of an iterative rank are *I-blocking*; blocks of one step with the carried state
+  kept are *B-D-N
   stationary*; blocks of the iterative rank together with a split of the batch are the *hybrid*;
-* how many intervals are spilled, in one fixed order (the longest first, by what a spill costs), so that a smaller buffer only adds spills;
+* how many intervals are spilled, in one fixed order (the longest first, by what a spill costs), so that a smaller buffer only
+  adds spills;
 * whether the carried state stays in the buffer from block to block or is written out and read back;
 * which share of the remaining capacity pins operands that every tile would read again; the rest lets transfers run ahead.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -137,7 +140,11 @@ def pipeline_of(cascade: Cascade, nodes: Sequence[Node]) -> Pipeline:
     tile_ranks = _tile_ranks(cascade, nodes)
     place = {name: index for index, segment in enumerate(segments) for name in segment.names}
     uses = _uses(cascade, segments)
-    states = tuple(state for state in cascade.states if cascade.tensor(state.tensor).producer in place and _reads_state(cascade, state, place))
+    states = tuple(
+        state
+        for state in cascade.states
+        if cascade.tensor(state.tensor).producer in place and _reads_state(cascade, state, place)
+    )
     lockstep, chain, chain_segment = _carried(cascade, place)
     outside = tuple(tensor for tensor in uses if cascade.tensor(tensor).producer not in place)
     refetched = tuple(t for t in outside if not set(tile_ranks) <= set(_access_ranks(cascade, t, place)))
@@ -147,7 +154,10 @@ def pipeline_of(cascade: Cascade, nodes: Sequence[Node]) -> Pipeline:
         _intervals(cascade, uses, place, refetched),
         frozenset((tensor, s) for s, segment in enumerate(segments) for tensor in _reused(cascade, segment, refetched)),
         tuple(sorted(refetched, key=lambda t: (len(set(tile_ranks) & set(cascade.tensor(t).ranks)), t))),
-        tuple(sum(s in used and not _stays_inside(cascade, t, used, place) for t, used in uses.items()) for s in range(len(segments))),
+        tuple(
+            sum(s in used and not _stays_inside(cascade, t, used, place) for t, used in uses.items())
+            for s in range(len(segments))
+        ),
         states,
         lockstep,
         chain,
@@ -166,8 +176,15 @@ def _stays_inside(cascade: Cascade, tensor: str, used: Sequence[int], place: Map
 
 
 def _tile_ranks(cascade: Cascade, nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Ranks that every equation keeps: batch, then iterative; the others too where no iterative one is among them."""
-    kept = set.intersection(*(set(equation.output.ranks) for node in nodes for equation in equations_of(cascade, node)))
+    """Ranks that every equation keeps: batch, then iterative; the others too where no iterative one is among them.
+
+    A rank by which the group makes a tensor and along which it then reads all of it (keys, for every query) is none.
+    """
+    equations = [equation for node in nodes for equation in equations_of(cascade, node)]
+    kept = set.intersection(*(set(equation.output.ranks) for equation in equations))
+    made = {equation.output.tensor: equation.output.ranks for equation in equations}
+    for access in (access for equation in equations for access in equation.inputs if access.tensor in made):
+        kept -= {own for own, index in zip(made[access.tensor], access.indices) if own not in index.ranks}
     batch = [rank.name for rank in cascade.ranks if rank.name in kept and rank.batch and not rank.iterative]
     iterative = [rank.name for rank in cascade.ranks if rank.name in kept and rank.iterative]
     others = [] if iterative else sorted(kept - set(batch), key=lambda rank: (-cascade.sizes[rank], rank))
@@ -204,7 +221,7 @@ def _intervals(
             continue
         producer = cascade.tensor(tensor).producer
         in_dram = producer not in place or leaves(cascade, tensor, place)
-        found += [Interval(tensor, start, stop, 1 if in_dram else 2) for start, stop in zip(used, used[1:])]
+        found += [Interval(tensor, start, stop, 1 if in_dram else 2) for start, stop in pairwise(used)]
     step = cascade.with_sizes(dict.fromkeys(cascade.iterative_ranks, 1))
     words = {interval.tensor: step.words(interval.tensor) for interval in found}
     largest = max(words.values(), default=0)
@@ -251,7 +268,9 @@ def _cycle(cascade: Cascade, state: State) -> frozenset[str]:
             if name not in before:
                 before.add(name)
                 waiting.append(name)
-    starts = [name for name in before if any(a.tensor == state.tensor and cascade.is_carried(a) for a in cascade.einsum(name).inputs)]
+    starts = [
+        name for name in before if any(a.tensor == state.tensor and cascade.is_carried(a) for a in cascade.einsum(name).inputs)
+    ]
     after = set(starts)
     for einsum in cascade.einsums:
         if cascade.predecessors[einsum.name] & after:

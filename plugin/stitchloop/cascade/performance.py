@@ -9,9 +9,9 @@ computation as far as the buffer has room for them (the window W), so that with 
 
     t[s] = max(c[s], (m[s] - L) / bandwidth)        L <- min(W, L + t[s] * bandwidth - m[s])
 
-``IDEAL`` settings drop all of this: peak throughput of each mode, one operation a point, every tensor moved once, perfect overlap:
-``max(sum of computing, sum of moving)``. Each refinement of ``DETAILED`` has a switch of its own in :class:`Settings`, so that what it
-costs can be told apart.
+``IDEAL`` settings drop all of this: peak throughput of each mode, one operation a point, every tensor moved once, perfect
+overlap: ``max(sum of computing, sum of moving)``. Each refinement of ``DETAILED`` has a switch of its own in
+:class:`Settings`, so that what it costs can be told apart.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Plan:
     state_kept : bool
         The carried state stays in the buffer from block to block.
     pinned_words, footprint_words, window_words : float
-        Words of operands that stay for all tiles; most words that tiles, state and streams take at a time; room for transfers ahead.
+        Words of operands that stay for all tiles; most words that tiles, state and streams take at a time; room for transfers
+        ahead.
     """
 
     kind: str
@@ -99,8 +100,8 @@ class Plan:
 class EinsumCost:
     """One node's share of its group.
 
-    ``cycles`` of computing, ``dram_words`` moved on its account, ``seconds`` of the group's time that its segment takes by its share,
-    ``utilization`` of its mode's PEs while it computes.
+    ``cycles`` of computing, ``dram_words`` moved on its account, ``seconds`` of the group's time that its segment takes by
+    its share, ``utilization`` of its mode's PEs while it computes.
     """
 
     node: Node

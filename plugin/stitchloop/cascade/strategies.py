@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.compute import volume as rank_volume
@@ -44,13 +45,33 @@ def evaluate(model: Model, strategy: str, *, merge: bool = True, reorder: bool =
 def optimal(model: Model, *, merge: bool = True, reorder: bool = True) -> Evaluated:
     """The contiguous grouping that takes the least time under the model, over the orders that the greedy strategies run in.
 
-    Dynamic programming: the best grouping of the first j nodes is the best of all last groups i..j behind the best grouping of the
-    first i. Every greedy grouping is contiguous in one of the orders, so that none of them can be faster.
+    Dynamic programming: the best grouping of the first j nodes is the best of all last groups i..j behind the best grouping
+    of the first i. Every greedy grouping is contiguous in one of the orders, so that none of them can be faster.
     """
     greedy = [stitch(model.cascade, name, merge=merge, reorder=reorder) for name in STRATEGIES]
     orders = dict.fromkeys(stitching.nodes for stitching in greedy)
     found = min((best_grouping(model, order) for order in orders), key=lambda performance: performance.seconds)
-    return Evaluated(grouping(model.cascade, [group.nodes for group in found.groups], OPTIMAL), found)
+    stitching = grouping(model.cascade, [group.nodes for group in found.groups], OPTIMAL)
+    reasons = iter(_reasons(model, found))
+    boundaries = tuple(replace(b, reason=next(reasons)) if b.is_cut else b for b in stitching.boundaries)
+    reordered = stitching.nodes != greedy[0].nodes
+    return Evaluated(replace(stitching, boundaries=boundaries, reordered=reordered), found)
+
+
+def _reasons(model: Model, performance: Performance) -> list[str]:
+    """For each cut, what joining the two groups around it would cost."""
+    found = []
+    before: Node | None = None
+    for first, second in pairwise(performance.groups):
+        joined = model.group_seconds(first.nodes + second.nodes, before)
+        apart = first.seconds + second.seconds
+        found.append(
+            "joined, the two do not fit in the buffer"
+            if joined == float("inf")
+            else f"joined, the two take {joined / apart - 1:+.2%}"
+        )
+        before = first.nodes[-1]
+    return found
 
 
 def best_grouping(model: Model, nodes: Nodes) -> Performance:
@@ -68,7 +89,7 @@ def best_grouping(model: Model, nodes: Nodes) -> Performance:
     while cuts[-1]:
         cuts.append(best[cuts[-1]][2])
     cuts.reverse()
-    return model.evaluate((nodes[start:stop] for start, stop in zip(cuts, cuts[1:])), OPTIMAL)
+    return model.evaluate((nodes[start:stop] for start, stop in pairwise(cuts)), OPTIMAL)
 
 
 def around_state(cascade: Cascade, strategy: str) -> list[tuple[Node, ...]]:
@@ -106,7 +127,9 @@ BASELINES: tuple[Baseline, ...] = (
     Baseline("MARCA-like", "unfused at its best", "none"),
     Baseline("MARCA-like (SSM)", "second reading: the SSM part fused, all else unfused", "ri"),
     Baseline("Geens-like", "unfused but for the fused SSM part", "ri"),
-    Baseline("Geens-like (fine)", "second reading: fine-grained tiling, the SSM part with what uses its result at once", "ri+rsb"),
+    Baseline(
+        "Geens-like (fine)", "second reading: fine-grained tiling, the SSM part with what uses its result at once", "ri+rsb"
+    ),
 )
 """Both readings of both baselines. The published 4.9x over MARCA needs the first one."""
 

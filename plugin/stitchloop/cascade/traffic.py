@@ -21,8 +21,8 @@ class Move:
     ----------
     tensor : str
     einsums : tuple of str
-        The group's Einsums that read it or, for a write, the one that makes it; for a state's initial and final value those of the
-        tensor that carries it.
+        The group's Einsums that read it or, for a write, the one that makes it; for a state's initial and final value those
+        of the tensor that carries it.
     words : int
     is_write : bool
     kind : 'inter', 'weight' or 'state'
@@ -44,7 +44,9 @@ def moves_of(cascade: Cascade, group: Sequence[str], spilled: Collection[str] = 
     for is_write, transfers in ((False, found.reads), (True, found.writes)):
         for transfer in transfers:
             tensor = carrier.get(transfer.tensor, transfer.tensor)
-            sides = {name: cascade.einsum(name).output_tensors if is_write else cascade.einsum(name).input_tensors for name in group}
+            sides = {
+                name: cascade.einsum(name).output_tensors if is_write else cascade.einsum(name).input_tensors for name in group
+            }
             users = tuple(name for name, tensors in sides.items() if tensor in tensors)
             moves.append(Move(transfer.tensor, users, transfer.words, is_write, _KINDS[transfer.kind]))
     return tuple(moves)

@@ -1,0 +1,121 @@
+"""What ``stitchloop stitch`` does, apart from the command line: a cascade and a machine in, files and a summary out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stitchloop.cascade import report
+from stitchloop.cascade.cascade import Cascade
+from stitchloop.cascade.endtoend import UNFUSED, Choice, Runs, guide, no_room
+from stitchloop.cascade.evaluate import Model
+from stitchloop.cascade.machine import Machine
+from stitchloop.cascade.performance import DETAILED, Performance, Settings
+from stitchloop.cascade.strategies import ALL_STRATEGIES, Evaluated, baseline, evaluate, speed_of_light
+from stitchloop.write.files import to_json, write_files
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run of the command.
+
+    ``strategy`` is a greedy strategy, ``optimal`` or ``auto``. ``context`` and ``generate`` ask for a whole run; without them
+    the cascade is evaluated as it stands.
+    """
+
+    cascade: Cascade
+    machine: Machine
+    strategy: str = "optimal"
+    settings: Settings = DETAILED
+    context: int | None = None
+    generate: int | None = None
+    merge: bool = True
+    reorder: bool = True
+    figures: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The chosen grouping with its figures, what it is compared with, and the whole run where there is one."""
+
+    evaluated: Evaluated
+    unfused: Performance
+    all: tuple[Performance, ...]
+    choice: Choice | None
+    runs: Runs | None
+
+
+def run_stitch(request: Request, output: Path) -> list[RenderableType]:
+    """Stitch, evaluate, write ``groups.json``, the groups' fused specs and the figures; return what the terminal shows.
+
+    Raises
+    ------
+    InputError
+        A context is asked for and the cascade has no iterative rank; or an output cannot be written.
+    NoMapping
+        A group of the strategy does not fit in the buffer.
+    """
+    outcome = solve(request)
+    light = speed_of_light(outcome.evaluated.stitching.cascade, request.machine)
+    document = report.groups_document(outcome.evaluated, outcome.unfused, light, outcome.choice, request.strategy)
+    files: dict[str, str | bytes] = {"groups.json": to_json(document)}
+    if request.figures:
+        from stitchloop.cascade.plots import figures
+
+        files |= figures(outcome)
+    inputs = [request.cascade.source] if request.cascade.source else []
+    written = write_files(output, files, inputs)
+    shown = [report.machine_line(request.machine), *report.summary(outcome.evaluated, outcome.unfused, light)]
+    if outcome.choice is not None:
+        shown.append(report.end_to_end_table(outcome.choice))
+    if request.strategy == AUTO and outcome.runs is not None:
+        shown.append(report.guide_table(guide(request.cascade, request.machine, request.settings)))
+    return [*shown, f"wrote {', '.join(path.name for path in written)} to {output}"]
+
+
+def solve(request: Request) -> Outcome:
+    """Everything but the files."""
+    runs, choice = None, None
+    if request.context is not None or request.generate is not None or request.cascade.iterative_ranks:
+        runs = Runs(request.cascade, request.machine, request.settings, merge=request.merge, reorder=request.reorder)
+    steps = _steps(request)
+    if runs is not None:
+        model = runs.model(steps)
+        if request.strategy == AUTO or request.context is not None or request.generate is not None:
+            choice = runs.choose(steps, request.generate or 0)
+    else:
+        model = Model(request.cascade, request.machine, request.settings)
+    every = {name: _evaluated(runs, model, name, steps, request) for name in ALL_STRATEGIES}
+    unfused = runs.layer(UNFUSED, steps) if runs is not None else baseline(model, UNFUSED)
+    name = request.strategy
+    if name == AUTO:
+        name = choice.strategy if choice is not None else _fastest(every)
+    chosen = every[name]
+    if chosen.performance.shortfalls:
+        raise no_room(chosen.performance.shortfalls, request.machine)
+    return Outcome(chosen, unfused, tuple(e.performance for e in every.values()), choice, runs)
+
+
+def _steps(request: Request) -> int:
+    """Positions of the layer that the summary shows: the context, else the iterative rank's size."""
+    if request.context is not None:
+        return request.context
+    sizes = [request.cascade.sizes[rank] for rank in request.cascade.iterative_ranks]
+    return sizes[0] if sizes else 1
+
+
+def _evaluated(runs: Runs | None, model: Model, strategy: str, steps: int, request: Request) -> Evaluated:
+    if runs is not None:
+        return runs.stitched(strategy, steps)
+    return evaluate(model, strategy, merge=request.merge, reorder=request.reorder)
+
+
+def _fastest(every: dict[str, Evaluated]) -> str:
+    fitting = {name: e.performance.seconds for name, e in every.items() if not e.performance.shortfalls}
+    return min(fitting or every, key=lambda name: (fitting.get(name, float("inf")), list(every).index(name)))

@@ -1,0 +1,110 @@
+"""``stitchloop stitch``: fusion groups of a cascade on an architecture, their traffic, time and energy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stitchloop.cli.options import Variables, console, parse_variables, show_warnings
+from stitchloop.errors import InputError
+
+if TYPE_CHECKING:
+    from stitchloop.cascade.cascade import Cascade
+    from stitchloop.cascade.machine import Machine
+
+CHOICES = ("none", "ri", "ri+rsb", "ri+rsb+rsp", "full", "optimal", "auto")
+_UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def stitch_command(
+    cascade: Annotated[str, typer.Argument(help="The cascade's YAML file, or the name of a shipped one (mamba-370m).")],
+    architecture: Annotated[str, typer.Argument(help="The architecture's YAML file, or the name of a shipped one (mambalaya).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the outputs; made when missing.")] = Path("."),
+    strategy: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "optimal",
+    settings: Variables = None,
+    context: Annotated[int | None, typer.Option(help="Positions of the iterative rank that prefill reads.", min=1)] = None,
+    generate: Annotated[int | None, typer.Option(help="Tokens generated afterwards, one step each.", min=0)] = None,
+    buffer: Annotated[str | None, typer.Option(help="Capacity of the on-chip buffer instead of the architecture's: 2MB.")] = None,
+    tiles: Annotated[int, typer.Option(help="Run each fused pipeline in at least so many tiles.", min=1)] = 1,
+    ideal: Annotated[bool, typer.Option("--ideal", help="Peak throughput, every tensor moved once, perfect overlap.")] = False,
+    no_merge: Annotated[bool, typer.Option("--no-merge", help="Do not merge Einsums over a shared input.")] = False,
+    no_reorder: Annotated[bool, typer.Option("--no-reorder", help="Keep the given order of Einsums.")] = False,
+    no_figures: Annotated[bool, typer.Option("--no-figures", help="Write no pictures.")] = False,
+) -> None:
+    """Cut a cascade of Einsums into fusion groups, and say what each costs and what crosses DRAM.
+
+    Example: stitchloop stitch mamba-370m mambalaya --strategy auto --context 4096 --generate 256 -o out
+    """
+    if strategy not in CHOICES:
+        raise InputError("--strategy", f"'{strategy}'", f"use one of {', '.join(CHOICES)}")
+    from dataclasses import replace
+
+    from stitchloop.cascade.performance import DETAILED, IDEAL
+    from stitchloop.cascade.run import Request, run_stitch
+
+    variables = parse_variables(settings)
+    found = _cascade(cascade, variables)
+    machine = _machine(architecture, variables)
+    if buffer is not None:
+        machine = machine.with_buffer(int(parse_bytes(buffer) / machine.word_bytes))
+    request = Request(
+        cascade=found,
+        machine=machine,
+        strategy=strategy,
+        settings=IDEAL if ideal else replace(DETAILED, least_tiles=tiles),
+        context=context,
+        generate=generate,
+        merge=not no_merge,
+        reorder=not no_reorder,
+        figures=not no_figures,
+    )
+    screen = console()
+    for part in run_stitch(request, output):
+        screen.print(part)
+
+
+def parse_bytes(text: str) -> int:
+    """``32MB``, ``512 KiB`` or ``1048576``: bytes, in powers of 1024."""
+    import re
+
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in _UNITS or not (size := int(float(match[1]) * _UNITS[match[2].lower()])):
+        raise InputError("--buffer", f"`{text}`", "give bytes, such as 1048576, 512KB or 32MB")
+    return size
+
+
+def _cascade(name: str, variables: dict[str, str]) -> Cascade:
+    from stitchloop.cascade.read import load_cascade
+
+    return load_cascade(_shipped(name, "problems"), variables)
+
+
+def _machine(name: str, variables: dict[str, str]) -> Machine:
+    from stitchloop.cascade.machine import machine_of
+    from stitchloop.read import load_spec
+
+    path = _shipped(name, "arch")
+    spec = load_spec([path], variables)
+    show_warnings(spec.warnings)
+    if spec.architecture is None:
+        raise InputError(str(path), "no architecture in this file", "give a file with an `architecture` section")
+    return machine_of(spec.architecture, path.stem)
+
+
+def _shipped(name: str, folder: str) -> Path:
+    """A file as named, or the shipped one of that name."""
+    from stitchloop.content import content_root
+
+    path = Path(name)
+    if path.exists() or "/" in name or path.suffix in (".yaml", ".yml"):
+        return path
+    files = [p for p in sorted((content_root() / folder).rglob("*.yaml")) if not p.stem.endswith((".ERT", ".ART"))]
+    for file in files:
+        if file.stem == name:
+            return file
+    known = [file.stem for file in files if folder == "arch" or "einsums:" in file.read_text(encoding="utf-8")]
+    raise InputError(
+        name, f"no such file, and nothing of that name under {folder}/", f"give a file, or one of {', '.join(known)}"
+    )
