@@ -110,7 +110,7 @@ def _scenarios(outcome: Outcome) -> list[tuple[str, dict[str, float], float | No
         context = outcome.choice.chosen.context
     context = context if context > 1 else 2048
     names = [b.name for b in BASELINES if b.name in ("Geens-like",)] + [name for name in ALL_STRATEGIES if name != "none"]
-    found = []
+    found: list[tuple[str, dict[str, float], float | None]] = []
     for title, prefill, generated in (
         (f"prefill of {context:,}", context, 0),
         ("one generated token", 0, 1),

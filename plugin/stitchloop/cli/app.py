@@ -9,6 +9,7 @@ import typer
 from stitchloop.cli.map import map_command
 from stitchloop.cli.model import model
 from stitchloop.cli.shim import shim
+from stitchloop.cli.stitch import stitch_command
 from stitchloop.cli.validate import validate
 from stitchloop.errors import StitchloopError
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command("map")(map_command)
 app.command("model")(model)
 app.command("shim")(shim)
+app.command("stitch")(stitch_command)
 app.command("validate")(validate)
 
 
