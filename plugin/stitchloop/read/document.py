@@ -250,10 +250,10 @@ class _Reader:
             self._merge(value, other, event, deep=key == "<<<")
         if frame.anchor:
             self.anchors[frame.anchor] = (value, frame.size)
-        self._add(value, frame.size, event)
+        self._add(value, frame.size, event, value.origin)
 
-    def _add(self, value: Any, size: int, event: Any) -> None:
-        """Put a finished value into what encloses it."""
+    def _add(self, value: Any, size: int, event: Any, origin: Origin | None = None) -> None:
+        """Put a finished value, which began at ``origin`` or at this event, into what encloses it."""
         if not self.frames:
             self.root = value
             return
@@ -263,7 +263,7 @@ class _Reader:
             raise InputError(self._place(event), f"more than {MAX_VALUES} values once aliases are written out", "drop aliases")
         if isinstance(frame.container, YamlList):
             frame.container.append(value)
-            frame.container.lines.append(self._origin(event))
+            frame.container.lines.append(origin or self._origin(event))
         elif frame.key is None:
             raise InputError(self._place(event), "an alias as a key", "use a word as the key")
         elif frame.key in ("<<", "<<<"):

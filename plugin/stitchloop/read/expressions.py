@@ -134,7 +134,7 @@ def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:
         evaluator.nodes.pop(node, None)
     try:
         tree = ast.parse(text.strip(), mode="eval")
-        return evaluator.eval(text, previously_parsed=tree.body)
+        value = evaluator.eval(text, previously_parsed=tree.body)
     except ExpressionError:
         raise
     except simpleeval.NameNotDefined as error:
@@ -147,6 +147,9 @@ def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:
         raise ExpressionError("an expression nested too deep") from None
     except (SyntaxError, simpleeval.InvalidExpression, ValueError, TypeError, OverflowError, KeyError, MemoryError):
         raise ExpressionError("it is no arithmetic expression") from None
+    if not isinstance(value, int | float | str):
+        raise ExpressionError("it is no number")
+    return value
 
 
 class _Names:

@@ -204,10 +204,8 @@ class PlacedField(Field):
 def nearest(word: str, candidates: Iterable[str], what: str = "") -> str:
     """A mend for an unknown word: the nearest known one, or the list of all."""
     known = list(candidates)
-    close = difflib.get_close_matches(word[:80], known, n=1, cutoff=0.6)
-    if not close:
-        lowered = {name.lower(): name for name in known}
-        close = [lowered[word.lower()]] if word.lower() in lowered else []
+    close = [name for name in known if name.lower() == word.lower()]
+    close = close or difflib.get_close_matches(word[:80], known, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
     return (what or "what would do") + ": " + (", ".join(known) if known else "nothing")

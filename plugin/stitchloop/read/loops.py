@@ -89,7 +89,7 @@ def _parse_factors(text: str, field: Field, ranks: tuple[str, ...]) -> list[Fact
             word = re.match(r"\s*([A-Za-z_]\w*?)\s*(<=|>=|=|\d|$)", text[position : position + 200])
             if word and word[1] not in ranks and not _rank_pattern(ranks).match(word[1]):
                 field.fail(f"factor of '{word[1]}', which is no rank of the problem", nearest(word[1], ranks, "ranks are"))
-            field.fail(f"'{text[position:position + 40].strip()}' where a factor is needed", "write RANK=4, RANK<=4 or RANK>=4")
+            field.fail(f"'{text[position : position + 40].strip()}' where a factor is needed", "write RANK=4, RANK<=4 or RANK>=4")
         factors.append(
             Factor(
                 match["rank"],

@@ -48,9 +48,7 @@ class Source:
 Input = str | Path | Source | Mapping[str, Any]
 
 
-def load_spec(
-    inputs: Sequence[Input], variables: Mapping[str, str] | None = None, *, frontend_compatible: bool = False
-) -> Spec:
+def load_spec(inputs: Sequence[Input], variables: Mapping[str, str] | None = None, *, frontend_compatible: bool = False) -> Spec:
     """Read Timeloop's inputs.
 
     Parameters
@@ -235,12 +233,9 @@ def _note(document: Field, sections: _Sections) -> None:
             continue
         if name not in SECTIONS:
             Field(None, key=name, parent=document).fail(f"unknown section '{name[:60]}'", nearest(name, SECTIONS, "sections are"))
-        if field.value in (None, [], {}):
-            continue
+        if field.value in ([], {}):
+            continue  # an empty section is as good as none
         kept = sections.fields.setdefault({"arch": "architecture"}.get(name, name), [])
-        if kept and not kept[0].value:
-            kept.clear()
-        if kept and field.value and name not in REPEATABLE:
+        if kept and name not in REPEATABLE:
             field.fail(f"a second section '{name}' (the first: {kept[0].place})", "give one of them")
-        if field.value or not kept:
-            kept.append(field)
+        kept.append(field)
