@@ -164,7 +164,9 @@ class Block:
             demand = [w + t[rows, at][:, None] * words for w, t in zip(demand, self.tiled)]
         return objectives(ev, energy, cycles, inputs, written, np.maximum.reduce(demand)), tile
 
-    def _op_cost(self, e: int, modes: np.ndarray, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+    def _op_cost(
+        self, e: int, modes: np.ndarray, rows: np.ndarray, at: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
         ev = self.ev
         count = len(ev.placements[e])
         e_cost, c_cost = np.empty((len(rows), count)), np.empty((len(rows), count))
@@ -357,7 +359,10 @@ def candidate(block: Block, rows: np.ndarray, at: np.ndarray, tile: np.ndarray, 
     if ev.folded is not None:
         tiles[ev.folded] = int(ev.axes[ev.folded].tiles[tile[cell, combo]])
     return Candidate(
-        int(block.rows[rows[cell]]), tuple(sorted(tiles.items())), tuple(int(p) for p in ev.combos[combo]), tuple(float(v) for v in values)
+        int(block.rows[rows[cell]]),
+        tuple(sorted(tiles.items())),
+        tuple(int(p) for p in ev.combos[combo]),
+        tuple(float(v) for v in values),
     )
 
 
@@ -403,9 +408,9 @@ class Front:
     def _merge(self, block: Block, rows: np.ndarray, at: np.ndarray) -> None:
         values, tile = block.expand(rows, at)
         points = values[self.places].reshape(len(self.places), -1)
-        fresh = np.flatnonzero(~_beaten(points, self.points))
-        fresh = fresh[_undominated(points[:, fresh])]
         every = values.reshape(len(OBJECTIVES), -1)
+        fresh = np.flatnonzero(~_beaten(points, self.points))
+        fresh = fresh[_undominated(points[:, fresh], every[:, fresh])]
         made = [candidate(block, rows, at, tile, every[:, w], int(w)) for w in fresh]
         stay = ~_beaten(self.points, points[:, fresh])
         self.members = [m for m, keep in zip(self.members, stay) if keep] + made
@@ -439,9 +444,9 @@ def _beaten(points: np.ndarray, front: np.ndarray) -> np.ndarray:
     return out
 
 
-def _undominated(points: np.ndarray) -> np.ndarray:
-    """Indices of the points that no other beats; one of equals."""
-    order = np.lexsort(points[::-1])
+def _undominated(points: np.ndarray, ties: np.ndarray) -> np.ndarray:
+    """Indices of the points that no other beats; of equals the one with the least ``ties``, row after row."""
+    order = np.lexsort((*ties[::-1], *points[::-1]))
     kept: list[int] = []
     array = np.empty((points.shape[0], 0))
     for start in range(0, len(order), 512):
@@ -452,4 +457,3 @@ def _undominated(points: np.ndarray) -> np.ndarray:
                 kept.append(int(index))
         array = points[:, kept]
     return np.array(kept, dtype=np.int64)
-

@@ -1,0 +1,171 @@
+"""Mapping a list of Einsums fused: the best of the whole mapspace, with proof, beside the Einsums mapped one by one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from stitchloop.errors import InputError, NoMapping, Place
+from stitchloop.fused.ablation import mapspace
+from stitchloop.fused.cache import pruned_rows
+from stitchloop.fused.evaluate import Evaluator, rounds_of, softmax_of
+from stitchloop.fused.exact import figures
+from stitchloop.fused.machine import Machine, machine_of
+from stitchloop.fused.nest import normalised
+from stitchloop.fused.options import ALIASES, OBJECTIVES, FusedOptions
+from stitchloop.fused.pair import shape_of, single
+from stitchloop.fused.prune import Pruned, prune
+from stitchloop.fused.result import FusedResult, Mapped, Unfused
+from stitchloop.fused.select import Candidate, best, pareto
+from stitchloop.fused.shape import Shape
+from stitchloop.result import Certificate
+from stitchloop.spec import Spec
+
+COUNTING = "closed forms of fused chains, sound convention"
+
+
+def map_fused(spec: Spec, options: FusedOptions | None = None) -> FusedResult:
+    """Find the best fused mapping of the Einsums of ``spec``.
+
+    Parameters
+    ----------
+    spec : Spec
+        Architecture and a list of Einsums, each reading the output of another (or a single one).
+    options : FusedOptions, optional
+        Objectives and mapspace; the objectives of the mapper section are used where it is left out.
+
+    Raises
+    ------
+    InputError
+        When a part is missing, or the Einsums do not form a chain.
+    NoMapping
+        When no template fits the buffer; the smallest that would do is named.
+    """
+    if spec.architecture is None or spec.workload is None:
+        missing = "architecture" if spec.architecture is None else "problem"
+        raise InputError(Place(", ".join(spec.files) or None), f"no {missing} section", "add the file that holds it")
+    options = checked(options or options_of(spec))
+    machine = machine_of(spec.architecture, options.capacity)
+    return map_shape(shape_of(spec.workload), machine, options)
+
+
+def options_of(spec: Spec) -> FusedOptions:
+    """Options from the mapper section of a spec."""
+    return FusedOptions(
+        objectives=spec.options.metrics, pareto=getattr(spec.options, "pareto", ()), time_limit=spec.options.time_limit
+    )
+
+
+def checked(options: FusedOptions) -> FusedOptions:
+    """The options with objectives under their own names.
+
+    Raises
+    ------
+    InputError
+        For a name that means nothing, a front of one or of more than three objectives, or no objective at all.
+    """
+    options = replace(options, objectives=_names(options.objectives), pareto=_names(options.pareto))
+    if not options.objectives:
+        raise InputError(Place("--objective"), "no objective", f"one of {', '.join(OBJECTIVES)}")
+    if len(options.pareto) == 1 or len(options.pareto) > 3:
+        raise InputError(Place("--pareto"), f"{len(options.pareto)} objectives", "a front of two or three")
+    if not options.stationarity or set(options.stationarity) - {"WS", "IS", "OS"}:
+        raise InputError(Place("--stationarity"), f"'{', '.join(options.stationarity)}'", "some of WS, IS, OS")
+    mapspace(options.ablation)
+    return options
+
+
+def _names(given: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(ALIASES.get(name, name) for name in given))
+    for name in names:
+        if name not in OBJECTIVES:
+            raise InputError(Place("--objective"), f"'{name}'", f"for fused work one of {', '.join(OBJECTIVES)}")
+    return names
+
+
+def rows_of(shape: Shape, options: FusedOptions) -> Pruned:
+    """The pruned rows of the mapspace that the options ask for."""
+    smaller = mapspace(options.ablation)
+    if smaller is None or len(shape.structure.ops) == 1:
+        return pruned_rows(shape.structure)
+    return prune(shape.structure, smaller)
+
+
+def map_shape(shape: Shape, machine: Machine, options: FusedOptions) -> FusedResult:
+    """Find the best mapping of a chain on a machine (as :func:`map_fused`, from typed objects)."""
+    start = time.perf_counter()
+    pruned = rows_of(shape, options)
+    evaluator = Evaluator(shape, machine, options, pruned.rows, fold=_may_fold(options.objectives[:1]))
+    found, evaluated = best(evaluator, options.order)
+    winner = _mapped(evaluator, found)
+    front = _front(evaluator, options)
+    seconds = time.perf_counter() - start
+    value = winner.figures.objective(options.objectives[0])
+    certificate = Certificate(True, value, mapspace_size(evaluator, pruned), evaluated, seconds, COUNTING)
+    alone = unfused(shape, machine, options) if options.unfused and len(shape.structure.ops) > 1 else None
+    return FusedResult(shape, machine, options, winner, certificate, front, alone, _notes(shape, machine, options))
+
+
+def _may_fold(wanted: tuple[str, ...]) -> bool:
+    """The folded rank takes the best tile that fits, which is not the one of least buffer demand."""
+    return "buffer" not in wanted
+
+
+def _front(evaluator: Evaluator, options: FusedOptions) -> tuple[Mapped, ...]:
+    if not options.pareto:
+        return ()
+    if evaluator.folded is not None and not _may_fold(options.pareto):
+        evaluator = Evaluator(evaluator.shape, evaluator.machine, options, evaluator.rows, fold=False)
+    return tuple(_mapped(evaluator, candidate) for candidate in pareto(evaluator, options.pareto))
+
+
+def mapspace_size(evaluator: Evaluator, pruned: Pruned) -> int:
+    """Templates times tilings times placements: all mappings that the result is certified over."""
+    return pruned.raw * evaluator.tilings * len(evaluator.combos)
+
+
+def _mapped(evaluator: Evaluator, candidate: Candidate) -> Mapped:
+    shape = evaluator.shape
+    tiles = dict(candidate.tiles)
+    template = normalised(shape, evaluator.rows[candidate.row].template, tiles)
+    placements = tuple(evaluator.placements[e][p] for e, p in enumerate(candidate.placements))
+    return Mapped(template, tiles, placements, figures(shape, evaluator.machine, evaluator.options, template, tiles, placements))
+
+
+def unfused(shape: Shape, machine: Machine, options: FusedOptions) -> Unfused | None:
+    """The Einsums one by one, each at its own best for the same objectives; None when one of them fits no buffer."""
+    plain = replace(options, softmax="none", pareto=(), unfused=False, ablation="full")
+    parts = []
+    try:
+        for at in range(len(shape.structure.ops)):
+            alone = shape_of(single(shape, at))
+            parts.append((alone, map_shape(alone, machine, plain).best))
+    except NoMapping:
+        return None
+    elements, cycles = softmax_of(shape, machine, options)
+    energy = sum(mapped.figures.energy for _, mapped in parts)
+    energy += options.softmax_ops * elements * shape.copies * machine.elementary
+    total = sum(mapped.figures.cycles for _, mapped in parts) + cycles * rounds_of(shape, machine, options)
+    return Unfused(
+        tuple(parts), energy, total,
+        sum(mapped.figures.dram for _, mapped in parts), max(mapped.figures.buffer_demand for _, mapped in parts),
+    )  # fmt: skip
+
+
+def _notes(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[str, ...]:
+    notes = []
+    if options.softmax != "none":
+        how = "beside the arrays" if options.softmax == "overlapped" else "before the consumer, one after the other"
+        notes.append(f"softmax: {options.softmax_ops:g} operations per element, {how}")
+    if machine.arrays > 1:
+        how = "share each head" if options.arrays == "split" else "take a head each, with a buffer share of its own"
+        notes.append(f"{machine.arrays} arrays of {machine.rows} x {machine.columns} {how}")
+    if options.reconfigurable:
+        notes.append("array shapes are chosen for each Einsum (reconfigurable array)")
+    if options.ablation != "full":
+        notes.append(f"smaller mapspace on request: {options.ablation}")
+    if any(i.window > i.stride for op in shape.structure.ops for o in op.operands for i in o.index):
+        notes.append(
+            "where a sliding loop starts over, halo rows that happen to lie in the buffer still are counted as read again"
+        )
+    return tuple(notes)
