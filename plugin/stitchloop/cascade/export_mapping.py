@@ -13,7 +13,9 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from stitchloop.cascade.export import Dimension, GroupExport, rank_name, reach, volume
+from stitchloop.cascade.export import SINK, Dimension, GroupExport, rank_name, reach, volume
+from stitchloop.fused.reference.evaluate import evaluate_fused
+from stitchloop.fused.stats import FusedStats
 from stitchloop.fused.tree import Branch, Compute, FusedMapping, Node, Storage, Temporal
 
 DRAM, BUFFER, COMPUTE = 0, 1, 2
@@ -24,17 +26,26 @@ _MOST_TILE_SIZES = 24
 class MappedGroup:
     """An exported group with its default mapping.
 
-    ``capacity`` is what the buffer must hold in words, ``dram_words`` what crosses DRAM by LoopTree's count (loads and
-    results once, streamed weights once per tile), ``fits`` whether the capacity is within the limit that was given.
+    ``stats`` are the counts of the fused reference model (sound convention), ``capacity`` the words that the buffer must
+    hold, ``fits`` whether they are within the limit that was given.
     """
 
     export: GroupExport
     mapping: FusedMapping
     tile: Mapping[str, int]
     weights_stay: bool
-    capacity: int
-    dram_words: int
+    stats: FusedStats
     fits: bool
+
+    @property
+    def capacity(self) -> int:
+        return self.stats.capacity[BUFFER]
+
+    @property
+    def dram_words(self) -> int:
+        """Words over DRAM, without those of the sink."""
+        counts = (self.stats.reads, self.stats.writes)
+        return sum(n for count in counts for (target, _, einsum), n in count.items() if target == DRAM and einsum != SINK)
 
 
 def map_group(export: GroupExport, limit: int | None = None) -> MappedGroup:
@@ -53,8 +64,10 @@ def map_group(export: GroupExport, limit: int | None = None) -> MappedGroup:
             if best is None or key < best[0]:
                 best = (key, choice)
     assert best is not None
-    (over, _, _), choice = best
-    return MappedGroup(export, choice.tree(), choice.tile, choice.weights_stay, choice.capacity, choice.dram_words, not over)
+    choice = best[1]
+    tree = choice.tree()
+    stats = evaluate_fused(export.workload, tree, compare=False)
+    return MappedGroup(export, tree, choice.tile, choice.weights_stay, stats, limit is None or stats.capacity[BUFFER] <= limit)
 
 
 class _Flow:
