@@ -1,0 +1,750 @@
+"""Compiled kernels of the exact search: costs over the lattice of tile shapes, and the passes of a program.
+
+All words and trips are integers held in doubles, exact below 2**53; energies are doubles. Arrays over the lattice have
+one entry per *node*: a divisor of what spatial loops leave of each rank, that is, the temporal loops inside a point of the
+nest multiplied up. See :mod:`stitchloop.search.exact` for what the numbers mean and why they suffice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from stitchloop.search.program import END, EXIT, FREE, PAY, SLIDE, STEP
+
+READ, FILL, UPDATE = range(3)
+"""Actions, the last axis of ``Machine.weights``."""
+
+ENERGY = 0
+"""The metric that counts whole vectors of words; all others are linear in words."""
+
+INF = np.inf
+
+
+class Machine(NamedTuple):
+    """Einsum and architecture as arrays. Levels inner to outer; ranks and tensors as the Einsum lists them."""
+
+    size: Any
+    """int64[ranks]."""
+    divisors: Any
+    """int64[ranks, *]: divisors of the sizes, ascending, padded with 0."""
+    divisor_count: Any
+    axes: Any
+    """int64[ranks]: ranks in the order of the lattice's axes, outermost first; long runs of equal work stand inside."""
+    primes: Any
+    """int64[ranks, *]: prime factors, padded with 0."""
+    tensor_expression: Any
+    """int64[tensors + 1]: first index expression (tensor rank) of each tensor."""
+    expression_term: Any
+    """int64[expressions + 1]: first term of each expression."""
+    term_rank: Any
+    term_coefficient: Any
+    """int64[terms]: absolute values."""
+    is_output: Any
+    is_plain: Any
+    """Each tensor rank is one rank with coefficient 1, and none occurs twice: box volumes are products of extents."""
+    is_diagonal: Any
+    """A rank of the Einsum occurs in two tensor ranks."""
+    words: Any
+    """float64[tensors]: the whole tensor."""
+    touched: Any
+    """float64[tensors]: words that the Einsum touches; fewer where strides leave gaps."""
+    indexes: Any
+    """bool[tensors, ranks]."""
+    block: Any
+    """float64[levels]: words of a vector access."""
+    capacity: Any
+    """float64[levels]: words, or infinity."""
+    least: Any
+    """float64[levels]: least words that kept tiles fill."""
+    weights: Any
+    """float64[metrics, levels, actions]: pJ per vector access (energy), else per word."""
+    per_instance: Any
+    """bool[metrics]: counts of one instance instead of all."""
+    buffer_metric: int
+    """Index of the metric that sums kept words, the least-buffer tie-break."""
+
+
+class Plan(NamedTuple):
+    """Keep sets and the program for them, as arrays; see :class:`stitchloop.search.program.Program`."""
+
+    kept: Any
+    """bool[levels, tensors]."""
+    transfer_tensor: Any
+    transfer_child: Any
+    transfer_parent: Any
+    innermost: Any
+    """int64[tensors]: innermost level that keeps the tensor."""
+    ops: Any
+    op_pays: Any
+    op_slides: Any
+    pay_first: Any
+    pay_last: Any
+    slides: Any
+    """int64[slides, 3]: payment, level and rank of the loop."""
+    slot_ops: Any
+    root: int
+
+
+class Tables(NamedTuple):
+    """Work space for one vector of spatial factors."""
+
+    count: Any
+    """int64[ranks]: divisors per axis of the lattice."""
+    value: Any
+    """int64[ranks, *]."""
+    stride: Any
+    successor: Any
+    """int64[ranks, primes, *]: index of ``value * prime``, or -1."""
+    inner: Any
+    """float64[levels + 1, ranks]: spatial factors inside each level, the level's own excluded."""
+    instances: Any
+    """float64[levels]."""
+    partition: Any
+    """float64[levels, tensors]: words of outputs that one instance covers."""
+    extent: Any
+    """float64[ranks, nodes]."""
+    trips: Any
+    """float64[nodes]: temporal iterations outside."""
+    share: Any
+    """float64[transfers, nodes]: words delivered to one child, if the run ends at the node without halo."""
+    reads: Any
+    """float64[transfers, nodes]: words the parent delivers."""
+    fits: Any
+    """bool[levels, nodes]."""
+    filled: Any
+    """float64[levels, nodes]: kept words."""
+    slide_start: Any
+    """int64[slides]: where the values of each slide start."""
+    value_of_transfer: Any
+    """float64[transfers, nodes]."""
+    value_of_payment: Any
+    """float64[payments, nodes]."""
+    cycles: Any
+    """float64[1]: temporal iterations altogether."""
+    floor: Any
+    """float64[1]: least energy of all transfers."""
+    still: Any
+    """bool[levels]: nothing inside the level is looped over in time."""
+    constant: Any
+    """float64[metrics]: what the compute units move, whatever the temporal loops."""
+    scratch: Any
+    """float64[nodes]."""
+
+
+@njit(cache=True, nogil=True)
+def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
+    """Axes of the lattice under the spatial factors ``spatial[levels, ranks]``; returns the number of nodes."""
+    levels, ranks = spatial.shape
+    nodes = 1
+    for k in range(ranks - 1, -1, -1):
+        r = machine.axes[k]
+        rest = machine.size[r]
+        for i in range(levels):
+            rest //= spatial[i, r]
+        count = 0
+        for d in range(machine.divisor_count[r]):
+            if rest % machine.divisors[r, d] == 0:
+                tables.value[r, count] = machine.divisors[r, d]
+                count += 1
+        tables.count[r] = count
+        tables.stride[r] = nodes
+        nodes *= count
+        for q in range(machine.primes.shape[1]):
+            prime = machine.primes[r, q]
+            j = 0
+            for i in range(count):
+                tables.successor[r, q, i] = -1
+                if prime > 1:
+                    while j < count and tables.value[r, j] < tables.value[r, i] * prime:
+                        j += 1
+                    if j < count and tables.value[r, j] == tables.value[r, i] * prime:
+                        tables.successor[r, q, i] = j
+    for p in range(nodes):
+        tables.trips[p] = 1.0
+    for r in range(ranks):
+        k, step = tables.count[r], tables.stride[r]
+        most = float(tables.value[r, k - 1])
+        for start in range(0, nodes, k * step):
+            for i in range(k):
+                extent = float(tables.value[r, i])
+                outer = most / extent
+                for p in range(start + i * step, start + (i + 1) * step):
+                    tables.extent[r, p] = extent
+                    tables.trips[p] *= outer
+    return nodes
+
+
+@njit(cache=True, nogil=True)
+def fill_volume(machine: Machine, tables: Tables, tensor: int, level: int, nodes: int, out: Any) -> None:
+    """Words of the tensor's tile at ``level``: spatial loops up to and with the level's, temporal ones as the node says."""
+    for p in range(nodes):
+        out[p] = 1.0
+    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+        first, last = machine.expression_term[e], machine.expression_term[e + 1]
+        if last == first:
+            continue
+        if last == first + 1:
+            r = machine.term_rank[first]
+            c = float(machine.term_coefficient[first])
+            inner = tables.inner[level + 1, r] * c
+            for p in range(nodes):
+                out[p] *= tables.extent[r, p] * inner + (1.0 - c)
+            continue
+        for p in range(nodes):
+            length = 1.0
+            for k in range(first, last):
+                r = machine.term_rank[k]
+                length += machine.term_coefficient[k] * (tables.extent[r, p] * tables.inner[level + 1, r] - 1.0)
+            out[p] *= length
+
+
+@njit(cache=True, nogil=True)
+def distinct_sums(steps: Any, bounds: Any, terms: int) -> float:
+    """Different values of ``sum(index * step)``, each index below its bound, all steps positive."""
+    if terms == 0:
+        return 1.0
+    if terms == 1:
+        return float(bounds[0])
+    if terms == 2:
+        a, b = steps[0], steps[1]
+        while b:
+            a, b = b, a % b
+        fewer_x, fewer_y = bounds[0] - steps[1] // a, bounds[1] - steps[0] // a
+        return float(bounds[0] * bounds[1] - max(0, fewer_x) * max(0, fewer_y))
+    total = 1
+    for k in range(terms):
+        total *= bounds[k]
+    offsets = np.zeros(total, dtype=np.int64)
+    length = 1
+    for k in range(terms):
+        for index in range(1, bounds[k]):
+            for j in range(length):
+                offsets[index * length + j] = offsets[j] + index * steps[k]
+        length *= bounds[k]
+    offsets.sort()
+    different = 1
+    for j in range(1, total):
+        if offsets[j] != offsets[j - 1]:
+            different += 1
+    return float(different)
+
+
+@njit(cache=True, nogil=True)
+def needs_strides(machine: Machine, spatial: Any, tensor: int, level: int) -> bool:
+    """Whether the number of different tiles that a fan-out holds depends on the tiles' extents."""
+    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+        active = 0
+        for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
+            active += spatial[level, machine.term_rank[k]] > 1
+        if active > 1:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def different_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, node: int, least: bool) -> float:
+    """Different tiles of the tensor among the children of one instance of ``level``.
+
+    ``node`` gives the temporal extents inside, -1 none; with ``least``, a lower bound over all extents instead.
+    """
+    steps = np.empty(16, dtype=np.int64)
+    bounds = np.empty(16, dtype=np.int64)
+    if machine.is_diagonal[tensor] and not least:
+        terms = 0
+        for r in range(spatial.shape[1]):
+            if spatial[level, r] == 1:
+                continue
+            radix = 1
+            step = 0
+            for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+                whole = 1
+                for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
+                    whole += machine.term_coefficient[k] * (machine.size[machine.term_rank[k]] - 1)
+                    if machine.term_rank[k] == r:
+                        stride = int((tables.extent[r, node] if node >= 0 else 1.0) * tables.inner[level, r])
+                        step += radix * machine.term_coefficient[k] * stride
+                radix *= whole + 1
+            if step:
+                steps[terms], bounds[terms] = step, spatial[level, r]
+                terms += 1
+        if terms > 1:
+            return distinct_sums(steps, bounds, terms)
+    different = 1.0
+    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+        terms = 0
+        for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
+            r = machine.term_rank[k]
+            if spatial[level, r] > 1:
+                steps[terms] = machine.term_coefficient[k] * int(
+                    (tables.extent[r, node] if node >= 0 else 1.0) * tables.inner[level, r]
+                )
+                bounds[terms] = spatial[level, r]
+                terms += 1
+        if least:
+            longest = 1.0
+            for k in range(terms):
+                longest = max(longest, float(bounds[k])) if machine.is_diagonal[tensor] else longest + bounds[k] - 1
+            different = max(different, longest) if machine.is_diagonal[tensor] else different * longest
+        else:
+            different *= distinct_sums(steps, bounds, terms)
+    return different
+
+
+@njit(cache=True, nogil=True)
+def spread_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, nodes: int, words: Any) -> None:
+    """Multiply ``words`` by the number of different tiles where that depends on their extents.
+
+    It depends on the extents of the ranks that the fan-out spreads, so equal extents of those are computed once.
+    """
+    ranks = spatial.shape[1]
+    axes = np.zeros(ranks, dtype=np.int64)
+    period = 1
+    for r in range(ranks):
+        relevant = False
+        for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+            for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
+                relevant = relevant or machine.term_rank[k] == r
+        if relevant and spatial[level, r] > 1:
+            axes[r] = period
+            period *= tables.count[r]
+    known = np.zeros(period)
+    for p in range(nodes):
+        index = 0
+        for r in range(ranks):
+            if axes[r]:
+                index += axes[r] * ((p // tables.stride[r]) % tables.count[r])
+        if known[index] == 0.0:
+            known[index] = different_tiles(machine, tables, spatial, tensor, level, p, False)
+        words[p] *= known[index]
+
+
+@njit(cache=True, nogil=True)
+def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> bool:
+    """What depends on the spatial factors alone: instances, partitions, and what the compute units move.
+
+    Also a floor under the energy of all transfers, ``tables.floor[0]``: each moves every word of its tensor that the
+    Einsum touches at least once, into every child that differs from others in ranks that do not index the tensor only.
+    Returns whether all is exact; lower bounds stand in where tiles of different extents would have to be told apart.
+    """
+    levels, ranks = spatial.shape
+    tensors = machine.is_output.shape[0]
+    cycles = 1.0
+    for r in range(ranks):
+        rest = machine.size[r]
+        tables.inner[0, r] = 1.0
+        for i in range(levels):
+            rest //= spatial[i, r]
+            tables.inner[i + 1, r] = tables.inner[i, r] * spatial[i, r]
+        cycles *= rest
+    tables.cycles[0] = cycles
+    outside = 1.0
+    for i in range(levels - 1, -1, -1):
+        tables.instances[i] = outside
+        for r in range(ranks):
+            outside *= spatial[i, r]
+    exact = True
+    for t in range(tensors):
+        covered = machine.words[t]
+        for i in range(levels - 1, -1, -1):
+            tables.partition[i, t] = covered
+            if machine.is_plain[t]:
+                for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1]):
+                    for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
+                        covered /= spatial[i, machine.term_rank[k]]
+        exact = exact and (machine.is_plain[t] or not machine.is_output[t])
+    floor = 0.0
+    for q in range(plan.transfer_tensor.shape[0]):
+        t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+        words = machine.touched[t]
+        if machine.is_output[t]:
+            floor += machine.weights[ENERGY, parent, UPDATE] * words / machine.block[parent]
+            continue
+        copies = 1.0
+        for r in range(ranks):
+            if not machine.indexes[t, r]:
+                copies *= tables.inner[levels, r] / tables.inner[child + 1, r]
+        floor += machine.weights[ENERGY, parent, READ] * words / machine.block[parent]
+        floor += machine.weights[ENERGY, child, FILL] * words * copies / machine.block[child]
+    tables.floor[0] = floor
+    for m in range(machine.weights.shape[0]):
+        tables.constant[m] = 0.0
+    for t in range(tensors):
+        level = plan.innermost[t]
+        words = cycles
+        for i in range(level + 1):
+            least = i > 0 and needs_strides(machine, spatial, t, i) and not tables.still[i]
+            exact = exact and not least
+            words *= different_tiles(machine, tables, spatial, t, i, -1, least)
+        again = words
+        if machine.is_output[t]:
+            again = max(0.0, words - tables.partition[level, t])
+        for m in range(machine.weights.shape[0]):
+            copies = 1.0 if machine.per_instance[m] else tables.instances[level]
+            reads, updates = again, words
+            if m == ENERGY:
+                reads, updates = np.ceil(again / machine.block[level]), np.ceil(words / machine.block[level])
+            tables.constant[m] += machine.weights[m, level, READ] * reads * copies
+            if machine.is_output[t]:
+                tables.constant[m] += machine.weights[m, level, UPDATE] * updates * copies
+    return exact
+
+
+@njit(cache=True, nogil=True)
+def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
+    """Fill the words of every transfer and the tiles kept, for every node."""
+    levels, ranks = spatial.shape
+    tensors = machine.is_output.shape[0]
+    for i in range(levels):
+        if not plan.kept[i].any():
+            continue
+        for p in range(nodes):
+            tables.filled[i, p] = 0.0
+        for t in range(tensors):
+            if plan.kept[i, t]:
+                fill_volume(machine, tables, t, i, nodes, tables.scratch)
+                for p in range(nodes):
+                    tables.filled[i, p] += tables.scratch[p]
+        most, least = machine.capacity[i], machine.least[i]
+        for p in range(nodes):
+            tables.fits[i, p] = tables.filled[i, p] <= most and tables.filled[i, p] >= least
+    for q in range(plan.transfer_tensor.shape[0]):
+        t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+        fill_volume(machine, tables, t, child, nodes, tables.share[q])
+        fixed = 1.0
+        for i in range(child + 1, parent + 1):
+            if not needs_strides(machine, spatial, t, i):
+                fixed *= different_tiles(machine, tables, spatial, t, i, 0, False)
+        for p in range(nodes):
+            tables.share[q, p] *= tables.trips[p]
+            tables.reads[q, p] = tables.share[q, p] * fixed
+        for i in range(child + 1, parent + 1):
+            if needs_strides(machine, spatial, t, i):
+                spread_tiles(machine, tables, spatial, t, i, nodes, tables.reads[q])
+
+
+@njit(cache=True, nogil=True)
+def mix_metrics(machine: Machine, plan: Plan, tables: Tables, mix: Any, rates: Any) -> None:
+    """``rates[transfer]``: what one word costs in the mixture ``mix`` (a weight per metric) of metrics; see :func:`priced`."""
+    weights = machine.weights
+    for q in range(plan.transfer_tensor.shape[0]):
+        t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+        own, outer = tables.instances[child], tables.instances[parent]
+        output = machine.is_output[t]
+        rates[q, 0] = mix[ENERGY] * weights[ENERGY, child, FILL] * own
+        rates[q, 1] = mix[ENERGY] * weights[ENERGY, parent, READ] * outer
+        rates[q, 2] = mix[ENERGY] * weights[ENERGY, parent, UPDATE] * outer if output else 0.0
+        rates[q, 3], rates[q, 4] = machine.block[child], machine.block[parent]
+        rates[q, 5] = tables.partition[child, t] if output else 0.0
+        rates[q, 6] = tables.partition[parent, t] if output else 0.0
+        rates[q, 7:10] = 0.0
+        for m in range(1, mix.shape[0]):
+            if mix[m] != 0.0:
+                if machine.per_instance[m]:
+                    own, outer = 1.0, 1.0
+                else:
+                    own, outer = tables.instances[child], tables.instances[parent]
+                rates[q, 7] += mix[m] * weights[m, child, FILL] * own
+                rates[q, 8] += mix[m] * weights[m, parent, READ] * outer
+                if output:
+                    rates[q, 9] += mix[m] * weights[m, parent, UPDATE] * outer
+
+
+@njit(cache=True, nogil=True)
+def priced(rate: Any, share: float, reads: float) -> float:
+    """Cost of a transfer: ``share`` words to one child, ``reads`` words from the parent, both per instance.
+
+    ``rate`` holds the energies of a fill, a read and an update over all instances, the vectors of child and parent, the
+    words of an output whose first read is elided at child and parent, and the linear costs of a fill, a read, an update.
+    """
+    fills = max(0.0, share - rate[5])
+    again = max(0.0, reads - rate[6])
+    energy = rate[0] * np.ceil(fills / rate[3]) + rate[1] * np.ceil(again / rate[4]) + rate[2] * np.ceil(reads / rate[4])
+    return energy + rate[7] * fills + rate[8] * again + rate[9] * reads
+
+
+@njit(cache=True, nogil=True)
+def value_payments(plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
+    """``out[payment, node]``: what the payments cost at ``rates``."""
+    for q in range(plan.transfer_tensor.shape[0]):
+        fill, read, update, inside, outside = rates[q, 0], rates[q, 1], rates[q, 2], rates[q, 3], rates[q, 4]
+        own, whole, linear_fill, linear_read, linear_update = rates[q, 5], rates[q, 6], rates[q, 7], rates[q, 8], rates[q, 9]
+        share, reads, into = tables.share[q], tables.reads[q], tables.value_of_transfer[q]
+        for p in range(nodes):
+            fills = max(0.0, share[p] - own)
+            again = max(0.0, reads[p] - whole)
+            energy = fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(reads[p] / outside)
+            into[p] = energy + linear_fill * fills + linear_read * again + linear_update * reads[p]
+    for k in range(plan.pay_first.shape[0]):
+        for p in range(nodes):
+            out[k, p] = tables.value_of_transfer[plan.pay_first[k], p]
+        for q in range(plan.pay_first[k] + 1, plan.pay_last[k]):
+            for p in range(nodes):
+                out[k, p] += tables.value_of_transfer[q, p]
+
+
+@njit(cache=True, nogil=True)
+def overlap(machine: Machine, tables: Tables, tensor: int, child: int, level: int, rank: int, node: int) -> float:
+    """Words of the child's tile that stay when the tile moves one step of a loop over ``rank`` at ``level``."""
+    kept = 1.0
+    moved = tables.extent[rank, node] * tables.inner[level + 1, rank]
+    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+        length = 1.0
+        distance = 0.0
+        for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
+            r = machine.term_rank[k]
+            length += machine.term_coefficient[k] * (tables.extent[r, node] * tables.inner[child + 1, r] - 1.0)
+            if r == rank:
+                distance += machine.term_coefficient[k] * moved
+        kept *= max(0.0, length - distance)
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def slide_value(machine: Machine, plan: Plan, tables: Tables, rates: Any, slide: int, node: int, bound: int) -> float:
+    """Payment of a tensor whose run ends at ``node`` in a loop that slides its tile ``bound - 1`` times."""
+    payment, level, rank = plan.slides[slide, 0], plan.slides[slide, 1], plan.slides[slide, 2]
+    total = 0.0
+    trips = tables.trips[node]
+    for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+        share, reads = tables.share[q, node], tables.reads[q, node]
+        stays = overlap(machine, tables, plan.transfer_tensor[q], plan.transfer_child[q], level, rank, node)
+        saved = stays * trips * (1.0 - 1.0 / bound)
+        total += priced(rates[q], np.rint(share - saved), np.rint(reads - saved * (reads / share)))
+    return total
+
+
+@njit(cache=True, nogil=True)
+def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
+    """``out``: :func:`slide_value` of every slide, node and bound.
+
+    A slide's values stand together, ordered by the axes outside its rank, then by pairs (from, to) along the rank's axis,
+    ``to`` a proper multiple of ``from``, then by the axes inside.
+    """
+    at = 0
+    for slide in range(plan.slides.shape[0]):
+        tables.slide_start[slide] = at
+        payment, level, rank = plan.slides[slide, 0], plan.slides[slide, 1], plan.slides[slide, 2]
+        count, step = tables.count[rank], tables.stride[rank]
+        size = 0
+        for i in range(count):
+            for j in range(i + 1, count):
+                size += step * (tables.value[rank, j] % tables.value[rank, i] == 0)
+        size *= nodes // (count * step)
+        for k in range(size):
+            out[at + k] = 0.0
+        for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+            t, child = plan.transfer_tensor[q], plan.transfer_child[q]
+            staying = tables.scratch
+            for p in range(nodes):
+                staying[p] = overlap(machine, tables, t, child, level, rank, p) * tables.trips[p]
+            fill, read, update, inside, outside = rates[q, 0], rates[q, 1], rates[q, 2], rates[q, 3], rates[q, 4]
+            own, whole = rates[q, 5], rates[q, 6]
+            linear_fill, linear_read, linear_update = rates[q, 7], rates[q, 8], rates[q, 9]
+            k = at
+            for start in range(0, nodes, count * step):
+                for i in range(count):
+                    for j in range(i + 1, count):
+                        if tables.value[rank, j] % tables.value[rank, i]:
+                            continue
+                        part = 1.0 - float(tables.value[rank, i]) / float(tables.value[rank, j])
+                        for p in range(start + i * step, start + (i + 1) * step):
+                            saved = staying[p] * part
+                            share = np.rint(tables.share[q, p] - saved)
+                            reads = np.rint(tables.reads[q, p] - saved * (tables.reads[q, p] / tables.share[q, p]))
+                            fills, again = max(0.0, share - own), max(0.0, reads - whole)
+                            out[k] += (
+                                fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(reads / outside)
+                                + (linear_fill * fills + linear_read * again + linear_update * reads)
+                            )  # fmt: skip
+                            k += 1
+        at += size
+
+
+@njit(cache=True, nogil=True)
+def run_slide(plan: Plan, tables: Tables, o: int, nodes: int, cost: Any, target: Any, origin: Any, slides: Any) -> None:
+    """Operation ``o``: pay, and loop over a rank that slides the tiles of some of the tensors paid."""
+    ops = plan.ops
+    rank, least, most = ops[o, 3], ops[o, 5], ops[o, 6]
+    count, step = tables.count[rank], tables.stride[rank]
+    first, last = ops[o, 10], ops[o, 11]
+    at = 0
+    for start in range(0, nodes, count * step):
+        for i in range(count):
+            for j in range(i + 1, count):
+                if tables.value[rank, j] % tables.value[rank, i]:
+                    continue
+                bound = tables.value[rank, j] // tables.value[rank, i]
+                if bound >= least and bound <= most:
+                    here, there = start + i * step, start + j * step
+                    one = tables.slide_start[plan.op_slides[first]] + at
+                    if last == first + 1:
+                        for k in range(step):
+                            total = cost[here + k] + origin[there + k] + slides[one + k]
+                            if total < target[here + k]:
+                                target[here + k] = total
+                    else:
+                        for k in range(step):
+                            total = cost[here + k] + origin[there + k]
+                            for s in range(first, last):
+                                total += slides[tables.slide_start[plan.op_slides[s]] + at + k]
+                            if total < target[here + k]:
+                                target[here + k] = total
+                at += step
+
+
+@njit(cache=True, nogil=True)
+def run_program(
+    plan: Plan, machine: Machine, tables: Tables, buffers: float, nodes: int, payments: Any, slides: Any, slots: Any
+) -> None:
+    """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest; ``payments`` and ``slides`` are priced.
+
+    ``buffers`` is the cost of keeping a word.
+    """
+    ops = plan.ops
+    for o in range(ops.shape[0]):
+        kind, into, source, rank, level = ops[o, 0], ops[o, 1], ops[o, 2], ops[o, 3], ops[o, 4]
+        target, origin = slots[into], slots[source]
+        if kind == END:
+            for p in range(nodes):
+                target[p] = INF
+            target[nodes - 1] = 0.0
+        elif kind == EXIT:
+            if not plan.kept[level].any():
+                for p in range(nodes):
+                    target[p] = origin[p]
+            else:
+                for p in range(nodes):
+                    target[p] = origin[p] if tables.fits[level, p] else INF
+                if buffers != 0.0:
+                    for p in range(nodes):
+                        target[p] += buffers * tables.filled[level, p] * tables.instances[level]
+        elif kind == FREE:
+            for p in range(nodes):
+                target[p] = origin[p]
+            count, step = tables.count[rank], tables.stride[rank]
+            for q in range(machine.primes.shape[1]):
+                if machine.primes[rank, q] == 0:
+                    break
+                for start in range(0, nodes, count * step):
+                    for i in range(count - 1, -1, -1):
+                        j = tables.successor[rank, q, i]
+                        if j >= 0:
+                            for k in range(step):
+                                here, there = start + i * step + k, start + j * step + k
+                                if target[there] < target[here]:
+                                    target[here] = target[there]
+        else:
+            if ops[o, 7]:
+                for p in range(nodes):
+                    target[p] = INF
+            cost = tables.scratch
+            if kind == PAY:
+                for p in range(nodes):
+                    cost[p] = origin[p]
+            else:
+                for p in range(nodes):
+                    cost[p] = 0.0
+            for k in range(ops[o, 8], ops[o, 9]):
+                paid = payments[plan.op_pays[k]]
+                for p in range(nodes):
+                    cost[p] += paid[p]
+            if kind == PAY:
+                for p in range(nodes):
+                    if cost[p] < target[p]:
+                        target[p] = cost[p]
+                continue
+            if kind == SLIDE:
+                run_slide(plan, tables, o, nodes, cost, target, origin, slides)
+                continue
+            count, step = tables.count[rank], tables.stride[rank]
+            for start in range(0, nodes, count * step):
+                for i in range(count):
+                    for j in range(i + 1, count):
+                        if tables.value[rank, j] % tables.value[rank, i]:
+                            continue
+                        bound = tables.value[rank, j] // tables.value[rank, i]
+                        if bound < ops[o, 5] or bound > ops[o, 6]:
+                            continue
+                        here, there = start + i * step, start + j * step
+                        for k in range(step):
+                            total = cost[here + k] + origin[there + k]
+                            if total < target[here + k]:
+                                target[here + k] = total
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    machine: Machine, plan: Plan, tables: Tables, rates: Any, singles: Any, payments: Any, slots: Any, sums: Any, loops: Any
+) -> int:
+    """Follow a cheapest nest through filled slots; of equal ways the first.
+
+    ``loops[k] = (level, rank, bound)``, innermost first; returns how many, or -1 when there is no valid nest.
+    ``sums[metric]`` gets what the nest costs in every metric, constants left out; ``singles[metric]`` are its rates.
+    """
+    ops = plan.ops
+    sums[:] = 0.0
+    slot, node, found = plan.root, 0, 0
+    while True:
+        best, chosen, target = INF, -1, 0
+        for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
+            kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
+            if kind == END:
+                return found
+            cost = 0.0
+            for k in range(ops[o, 8], ops[o, 9]):
+                cost += payments[plan.op_pays[k], node]
+            if kind == EXIT or kind == PAY:
+                total = cost + slots[source, node]
+                if total < best:
+                    best, chosen, target = total, o, node
+                continue
+            count, step = tables.count[rank], tables.stride[rank]
+            i = (node // step) % count
+            for j in range(i if kind == FREE else i + 1, count):
+                if tables.value[rank, j] % tables.value[rank, i]:
+                    continue
+                bound = tables.value[rank, j] // tables.value[rank, i]
+                if bound < ops[o, 5] or bound > ops[o, 6]:
+                    continue
+                there = node + (j - i) * step
+                total = cost + slots[source, there]
+                if total >= best:
+                    continue
+                if kind == SLIDE:
+                    for s in range(ops[o, 10], ops[o, 11]):
+                        total += slide_value(machine, plan, tables, rates, plan.op_slides[s], node, bound)
+                if total < best:
+                    best, chosen, target = total, o, there
+        if chosen < 0:
+            return -1
+        found = record(machine, plan, tables, singles, chosen, node, target, sums, loops, found)
+        slot, node = ops[chosen, 2], target
+
+
+@njit(cache=True, nogil=True)
+def record(
+    machine: Machine, plan: Plan, tables: Tables, singles: Any, o: int, node: int, target: int, sums: Any, loops: Any, found: int
+) -> int:
+    """Add what operation ``o`` from ``node`` to ``target`` costs to ``sums``, and its loop, if any, to ``loops``."""
+    ops = plan.ops
+    kind, rank, level = ops[o, 0], ops[o, 3], ops[o, 4]
+    bound = 1
+    if target != node:
+        step, count = tables.stride[rank], tables.count[rank]
+        bound = tables.value[rank, (target // step) % count] // tables.value[rank, (node // step) % count]
+    for m in range(sums.shape[0]):
+        for k in range(ops[o, 8], ops[o, 9]):
+            payment = plan.op_pays[k]
+            for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+                sums[m] += priced(singles[m, q], tables.share[q, node], tables.reads[q, node])
+        for s in range(ops[o, 10], ops[o, 11]):
+            sums[m] += slide_value(machine, plan, tables, singles[m], plan.op_slides[s], node, bound)
+    if kind == EXIT and plan.kept[level].any():
+        sums[machine.buffer_metric] += tables.filled[level, node] * tables.instances[level]
+    if bound > 1:
+        loops[found, 0], loops[found, 1], loops[found, 2] = level, rank, bound
+        found += 1
+    return found

@@ -1,0 +1,316 @@
+"""Label search: the exact optimum for one vector of spatial factors when costs pull in different directions.
+
+A *label* is the inner part of a nest: a slot, a node, and what has been paid so far in every *tracked* metric. Labels are
+extended slot by slot from the inner end. A label is dropped when another one at the same slot and node is no worse in any
+tracked metric, or when the bounds on the rest of the nest (one table per mixture of metrics) show that no completion beats
+the incumbent. Both are safe because every goal is a non-decreasing function of the tracked metrics.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from stitchloop.search.kernels import ENERGY, INF, Machine, Plan, Tables, overlap, priced
+from stitchloop.search.program import END, EXIT, FREE, PAY
+
+GOALS = 12
+"""Most goals of a lexicographic list; unused ones are NONE."""
+
+NONE, GOAL_ENERGY, GOAL_CYCLES, GOAL_EDP, GOAL_METRIC = range(5)
+"""What a goal is; ``GOAL_METRIC + m`` is metric ``m`` itself."""
+
+EXACT = 1e-12
+"""Relative distance below which two energies count as equal."""
+
+
+class Scale(NamedTuple):
+    """What turns metrics into goals for one vector of spatial factors."""
+
+    goals: Any
+    """int64[GOALS]."""
+    resources: int
+    """Metrics 1 to ``resources`` are cycles that a bandwidth needs."""
+    energy: float
+    """pJ whatever the temporal loops, leakage left out."""
+    leakage: float
+    """pJ per cycle."""
+    cycles: float
+    """Cycles of the compute units."""
+    constant: Any
+    """float64[metrics]."""
+
+
+@njit(cache=True, nogil=True)
+def rounded(number: float) -> float:
+    """``number`` to twelve significant digits, so that sums of equal terms in different orders are equal; monotone."""
+    if number == 0.0 or number == INF:
+        return number
+    unit = 10.0 ** (np.floor(np.log10(abs(number))) - 11.0)
+    return np.rint(number / unit) * unit
+
+
+@njit(cache=True, nogil=True)
+def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
+    """``goals``: the lexicographic figures of a nest that costs ``sums`` (and at least ``energy``), constants left out."""
+    cycles = scale.cycles
+    for m in range(1, scale.resources + 1):
+        cycles = max(cycles, np.ceil((scale.constant[m] + sums[m]) * (1.0 - 1e-13)))
+    total = scale.energy + energy + scale.leakage * cycles
+    for g in range(GOALS):
+        goal = scale.goals[g]
+        if goal == NONE:
+            goals[g] = 0.0
+        elif goal == GOAL_ENERGY:
+            goals[g] = rounded(total)
+        elif goal == GOAL_CYCLES:
+            goals[g] = cycles
+        elif goal == GOAL_EDP:
+            goals[g] = rounded(total * cycles)
+        else:
+            goals[g] = rounded(scale.constant[goal - GOAL_METRIC] + sums[goal - GOAL_METRIC])
+
+
+@njit(cache=True, nogil=True)
+def beats(one: Any, other: Any) -> bool:
+    """Whether ``one`` is lexicographically below ``other``."""
+    for g in range(GOALS):
+        if one[g] < other[g]:
+            return True
+        if one[g] > other[g]:
+            return False
+    return False
+
+
+@njit(cache=True, nogil=True)
+def search_labels(
+    machine: Machine,
+    plan: Plan,
+    tables: Tables,
+    scale: Scale,
+    tracked: Any,
+    singles: Any,
+    costs: Any,
+    mixes: Any,
+    ahead: Any,
+    nodes: int,
+    heads: Any,
+    pool: Any,
+    links: Any,
+    best: Any,
+    ties: bool,
+    loops: Any,
+) -> Any:
+    """Best nest that beats ``best`` (``float64[GOALS]``, updated), or that equals it when ``ties``.
+
+    Parameters
+    ----------
+    tracked : int64[*]
+        Metrics that labels carry; the first is energy.
+    costs : float64[tracked, payments, nodes]
+    mixes : float64[mixtures, metrics]
+        The first ``len(tracked)`` are the tracked metrics themselves.
+    ahead : float64[mixtures, slots, nodes]
+        Least cost to the end of the nest in each mixture.
+    heads, pool, links
+        Work space: int32[slots, nodes], float64[labels, tracked], int32[labels, 5].
+    loops : int64[*, 3]
+        Gets (level, rank, bound) of the best nest, innermost first.
+
+    Returns
+    -------
+    (loops found or -1 when nothing better exists, labels made, whether the work space sufficed)
+    """
+    ops = plan.ops
+    kinds, mixtures, capacity = tracked.shape[0], mixes.shape[0], pool.shape[0]
+    metrics = scale.constant.shape[0]
+    heads[:, :] = -1
+    by_slot = np.full(plan.slot_ops.shape[0], -1, dtype=np.int32)
+    sums, values, goals = np.zeros(metrics), np.zeros(mixtures), np.zeros(GOALS)
+    paid, bounds = np.zeros(kinds), np.zeros(metrics)
+    steps = np.zeros(kinds)
+    root = plan.root
+    pool[0, :] = 0.0
+    links[0, 0], links[0, 1], links[0, 2], links[0, 3], links[0, 4] = -1, -1, 0, -1, -1
+    # links: parent, operation, node, next at the same slot and node (-2 when dropped), next of the same slot
+    heads[root, 0] = 0
+    by_slot[root] = 0
+    made = 1
+    winner = -1
+    for slot in range(root, -1, -1):
+        label = by_slot[slot]
+        while label >= 0:
+            following = links[label, 4]
+            if links[label, 3] == -2:
+                label = following
+                continue
+            node = links[label, 2]
+            for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
+                kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
+                if kind == END:
+                    for x in range(kinds):
+                        sums[tracked[x]] = pool[label, x]
+                    rate(scale, sums, pool[label, 0], goals)
+                    if beats(goals, best) or (ties and winner < 0 and not beats(best, goals)):
+                        best[:] = goals
+                        winner = label
+                    continue
+                if kind == EXIT and plan.kept[level].any() and not tables.fits[level, node]:
+                    continue
+                for x in range(kinds):
+                    paid[x] = pool[label, x]
+                    for k in range(ops[o, 8], ops[o, 9]):
+                        paid[x] += costs[x, plan.op_pays[k], node]
+                    if kind == EXIT and tracked[x] == machine.buffer_metric and plan.kept[level].any():
+                        paid[x] += tables.filled[level, node] * tables.instances[level]
+                here, last, step = 0, 0, 1
+                if kind != EXIT and kind != PAY:
+                    step = tables.stride[rank]
+                    here = (node // step) % tables.count[rank]
+                    last = tables.count[rank] - 1
+                for there in range(here if (kind == FREE or kind == EXIT or kind == PAY) else here + 1, last + 1):
+                    bound = 1
+                    if there != here:
+                        if tables.value[rank, there] % tables.value[rank, here]:
+                            continue
+                        bound = tables.value[rank, there] // tables.value[rank, here]
+                        if bound < ops[o, 5] or bound > ops[o, 6]:
+                            continue
+                    target = node + (there - here) * step
+                    if ahead[0, source, target] == INF:
+                        continue
+                    for x in range(kinds):
+                        steps[x] = paid[x]
+                    for s in range(ops[o, 10], ops[o, 11]):
+                        slide = plan.op_slides[s]
+                        payment = plan.slides[slide, 0]
+                        trips = tables.trips[node]
+                        for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+                            share, reads = tables.share[q, node], tables.reads[q, node]
+                            stays = overlap(
+                                machine, tables, plan.transfer_tensor[q], plan.transfer_child[q],
+                                plan.slides[slide, 1], plan.slides[slide, 2], node,
+                            )  # fmt: skip
+                            saved = stays * trips * (1.0 - 1.0 / bound)
+                            fewer = np.rint(reads - saved * (reads / share))
+                            share = np.rint(share - saved)
+                            for x in range(kinds):
+                                steps[x] += priced(singles[tracked[x], q], share, fewer)
+                    for m in range(metrics):
+                        bounds[m] = 0.0
+                    for x in range(kinds):
+                        bounds[tracked[x]] = steps[x] + ahead[x, source, target]
+                    for x in range(kinds, mixtures):
+                        values[x] = ahead[x, source, target]
+                        for y in range(kinds):
+                            values[x] += mixes[x, tracked[y]] * steps[y]
+                    _bound(scale, mixes, values, kinds, bounds, goals)
+                    if not beats(goals, best) and not (ties and not beats(best, goals)):
+                        continue
+                    # dominance at (source, target)
+                    other = heads[source, target]
+                    previous = -1
+                    dominated = False
+                    while other >= 0:
+                        after = links[other, 3]
+                        no_better, no_worse = True, True
+                        for x in range(kinds):
+                            slack = EXACT * abs(steps[x]) if x == 0 else 0.0
+                            if steps[x] < pool[other, x] - slack:
+                                no_better = False
+                            if steps[x] > pool[other, x] + slack:
+                                no_worse = False
+                        if no_better:
+                            dominated = True
+                            break
+                        if no_worse:
+                            if previous < 0:
+                                heads[source, target] = after
+                            else:
+                                links[previous, 3] = after
+                            links[other, 3] = -2
+                        else:
+                            previous = other
+                        other = after
+                    if dominated:
+                        continue
+                    if made == capacity:
+                        return -1, made, False
+                    for x in range(kinds):
+                        pool[made, x] = steps[x]
+                    links[made, 0], links[made, 1], links[made, 2] = label, o, target
+                    links[made, 3], links[made, 4] = heads[source, target], by_slot[source]
+                    heads[source, target] = made
+                    by_slot[source] = made
+                    made += 1
+            label = following
+    if winner < 0:
+        return -1, made, True
+    found = 0
+    label = winner
+    while links[label, 0] >= 0:
+        found += _looped(plan, tables, links, label) > 1
+        label = links[label, 0]
+    at = found
+    label = winner
+    while links[label, 0] >= 0:
+        bound = _looped(plan, tables, links, label)
+        if bound > 1:
+            at -= 1
+            loops[at, 0], loops[at, 1], loops[at, 2] = ops[links[label, 1], 4], ops[links[label, 1], 3], bound
+        label = links[label, 0]
+    return found, made, True
+
+
+@njit(cache=True, nogil=True)
+def _bound(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: Any, goals: Any) -> None:
+    """Lower bounds on the goals from bounds on every metric and on mixtures of them."""
+    for x in range(first_mix, mixes.shape[0]):
+        if mixes[x, ENERGY] == 0.0:
+            constant, weight = 0.0, 0.0
+            for m in range(1, scale.resources + 1):
+                constant += mixes[x, m] * scale.constant[m]
+                weight += mixes[x, m]
+            if weight > 0.0:
+                bounds[1] = max(bounds[1], (values[x] + constant) / weight - scale.constant[1])
+    rate(scale, bounds, bounds[ENERGY], goals)
+    if scale.resources == 0:
+        return
+    cycles = scale.cycles
+    for m in range(1, scale.resources + 1):
+        cycles = max(cycles, (scale.constant[m] + bounds[m]) * (1.0 - 1e-13))
+    base = scale.energy + scale.leakage * scale.cycles
+    for x in range(first_mix, mixes.shape[0]):
+        if mixes[x, ENERGY] == 1.0:
+            constant, weight = base, 0.0
+            for m in range(1, scale.resources + 1):
+                constant += mixes[x, m] * scale.constant[m]
+                weight += mixes[x, m]
+            if weight > 0.0:
+                product = _least_product(values[x] + constant, weight, bounds[ENERGY] + base, cycles)
+                for g in range(GOALS):
+                    if scale.goals[g] == GOAL_EDP:
+                        goals[g] = max(goals[g], rounded(product))
+
+
+@njit(cache=True, nogil=True)
+def _least_product(mixture: float, weight: float, energy: float, cycles: float) -> float:
+    """Least ``E * C`` with ``E + weight * C >= mixture``, ``E >= energy``, ``C >= cycles``.
+
+    Along the line the product is concave, so it is least at an end of the segment that the other two leave of it.
+    """
+    if mixture <= energy + weight * cycles:
+        return energy * cycles
+    return min((mixture - weight * cycles) * cycles, energy * (mixture - energy) / weight) * (1.0 - 1e-12)
+
+
+@njit(cache=True, nogil=True)
+def _looped(plan: Plan, tables: Tables, links: Any, label: int) -> int:
+    node, before = links[label, 2], links[links[label, 0], 2]
+    if node == before:
+        return 1
+    rank = plan.ops[links[label, 1], 3]
+    step, count = tables.stride[rank], tables.count[rank]
+    return tables.value[rank, (node // step) % count] // tables.value[rank, (before // step) % count]

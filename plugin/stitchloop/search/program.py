@@ -1,0 +1,301 @@
+"""The search's program: passes over the lattice of tile shapes that together walk every loop nest.
+
+A *slot* is one table of costs-to-go over the lattice. It stands for a place in the nest (a level, and how far its
+permutation has been walked) and for the tensors that are *unpaid* there. :func:`build_program` lists the operations that
+fill the slots, outermost first; :mod:`stitchloop.search.kernels` runs them, and :mod:`stitchloop.search.exact` proves that
+nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stitchloop.mapspace.factors import FactorRange
+from stitchloop.mapspace.space import Mapspace
+
+END, EXIT, FREE, PAY, STEP, SLIDE = range(6)
+"""Operations: the whole nest is walked; leave a level; loop over a rank at no cost; pay; pay and loop; the same with halo."""
+
+COLUMNS = 12
+"""kind, destination, source, rank, level, least bound, greatest bound, first of its destination, payments, slides."""
+
+UNLIMITED = 1 << 62
+
+Op = tuple[int, int, int, int, int, int, list[int], list[int]]
+"""(kind, source, rank, level, least bound, greatest bound, payments, slides)."""
+
+Unpaid = tuple[int, ...]
+"""Per tensor: how many of its transfers, the outermost ones begun, still run."""
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Who feeds whom when the keep sets are fixed: (tensor, child level, parent level), tensors in order, inner to outer."""
+
+    tensor: tuple[int, ...]
+    child: tuple[int, ...]
+    parent: tuple[int, ...]
+    first: tuple[int, ...]
+    """Index of each tensor's first transfer; one entry more than tensors."""
+    kept: tuple[tuple[int, ...], ...]
+    """Levels that keep each tensor, inner to outer."""
+
+    @classmethod
+    def of(cls, keeps: Sequence[frozenset[str]], names: Sequence[str]) -> Transfers:
+        tensors: list[int] = []
+        children: list[int] = []
+        parents: list[int] = []
+        first = [0]
+        kept = tuple(tuple(i for i, keep in enumerate(keeps) if name in keep) for name in names)
+        for t, levels in enumerate(kept):
+            for child, parent in zip(levels, levels[1:]):
+                tensors.append(t)
+                children.append(child)
+                parents.append(parent)
+            first.append(len(tensors))
+        return cls(tuple(tensors), tuple(children), tuple(parents), tuple(first), kept)
+
+    def begun(self, tensor: int, level: int) -> int:
+        """Transfers of the tensor whose child is inside ``level``."""
+        return sum(1 for k in self.kept[tensor][:-1] if k < level)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Operations in the order of execution, those of one slot together.
+
+    ``payments`` are runs of transfers, as (first, past the last): an unpaid tensor pays all of its transfers at once.
+    """
+
+    transfers: Transfers
+    ops: Any
+    op_pays: Any
+    op_slides: Any
+    pay_first: Any
+    pay_last: Any
+    slides: Any
+    """Distinct slides: (payment, level, rank)."""
+    slot_ops: Any
+    """Per slot: (first, past the last) of its operations."""
+    slots: int
+    root: int
+
+
+class _Builder:
+    def __init__(self, space: Mapspace, transfers: Transfers) -> None:
+        einsum = space.einsum
+        self.space, self.transfers = space, transfers
+        self.sizes = einsum.rank_sizes
+        self.ranks = einsum.ranks
+        self.tensors = len(einsum.tensors)
+        self.relevant = [frozenset(self.ranks.index(rank) for rank in tensor.ranks) for tensor in einsum.tensors]
+        self.sliding = [
+            frozenset(
+                self.ranks.index(term.rank)
+                for terms in tensor.projection
+                if len({term.rank for term in terms}) > 1
+                for term in terms
+            )
+            for tensor in einsum.tensors
+        ]
+        self.ops: list[list[int]] = []
+        self.op_pays: list[int] = []
+        self.op_slides: list[int] = []
+        self.pays: dict[tuple[int, int], int] = {}
+        self.slides: dict[tuple[int, int, int], int] = {}
+        self.slot_ops: list[tuple[int, int]] = []
+        self.memo: dict[tuple[Any, ...], int] = {}
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    def pay(self, tensor: int, unpaid: int, level: int) -> int:
+        """Number of the payment of the last ``unpaid`` transfers begun inside ``level``."""
+        last = self.transfers.first[tensor] + self.transfers.begun(tensor, level)
+        return self.pays.setdefault((last - unpaid, last), len(self.pays))
+
+    def slot(self, key: tuple[Any, ...], ops: list[Op]) -> int:
+        """A new slot filled by ``ops``: (kind, source, rank, level, least, greatest, payments, slides)."""
+        number, start = len(self.slot_ops), len(self.ops)
+        for order, (kind, source, rank, level, least, greatest, pays, slides) in enumerate(ops):
+            p, s = len(self.op_pays), len(self.op_slides)
+            self.op_pays += pays
+            self.op_slides += slides
+            self.ops.append(
+                [
+                    kind,
+                    number,
+                    source,
+                    rank,
+                    level,
+                    least,
+                    greatest,
+                    int(order == 0),
+                    p,
+                    len(self.op_pays),
+                    s,
+                    len(self.op_slides),
+                ]
+            )
+        self.slot_ops.append((start, len(self.ops)))
+        self.memo[key] = number
+        return number
+
+    # -- the nest, from outside in ------------------------------------------------------------------------------------
+
+    def limits(self, level: int, rank: int) -> FactorRange:
+        return self.space.levels[level].temporal.factors[self.ranks[rank]]
+
+    def is_free(self, level: int, rank: int) -> bool:
+        limits = self.limits(level, rank)
+        return limits.low <= 1 and (limits.high is None or limits.high >= self.sizes[rank])
+
+    def is_one(self, level: int, rank: int) -> bool:
+        return self.sizes[rank] == 1 or self.limits(level, rank).high == 1
+
+    def start(self, level: int, unpaid: Unpaid) -> int:
+        """Slot of the inner end of a level's temporal loops."""
+        if level == len(self.space.levels):
+            key: tuple[Any, ...] = ("end", unpaid)
+            if key in self.memo:
+                return self.memo[key]
+            end = self.memo.get(("end",))
+            if end is None:
+                end = self.slot(("end",), [(END, 0, 0, 0, 0, 0, [], [])])
+            pays = [self.pay(t, n, level) for t, n in enumerate(unpaid) if n]
+            return self.slot(key, [(PAY, end, 0, level, 0, 0, pays, [])])
+        if not any(unpaid):
+            return self._unordered(level, 0)
+        return self._ordered(level, unpaid, "inner", 0)
+
+    def leave(self, level: int, unpaid: Unpaid) -> int:
+        """Slot of the outer end of a level's temporal loops."""
+        key = ("leave", level, unpaid)
+        if key in self.memo:
+            return self.memo[key]
+        kept = self.transfers.kept
+        begun = tuple(n + (level in kept[t][:-1]) for t, n in enumerate(unpaid))
+        source = self.start(level + 1, begun)
+        return self.slot(key, [(EXIT, source, 0, level, 0, 0, [], [])])
+
+    def _unordered(self, level: int, rank: int) -> int:
+        """All tensors are paid: the order of loops costs nothing, so the ranks are taken one by one."""
+        none = (0,) * self.tensors
+        while rank < len(self.ranks) and self.is_one(level, rank):
+            rank += 1
+        if rank == len(self.ranks):
+            return self.leave(level, none)
+        key = ("unordered", level, rank)
+        if key in self.memo:
+            return self.memo[key]
+        source = self._unordered(level, rank + 1)
+        if self.is_free(level, rank):
+            return self.slot(key, [(FREE, source, rank, level, 1, UNLIMITED, [], [])])
+        return self.slot(key, [*self._skip(level, rank, source), self._loop(level, rank, none, source)])
+
+    def _skip(self, level: int, rank: int, source: int) -> list[Op]:
+        return [(PAY, source, rank, level, 0, 0, [], [])] if self.limits(level, rank).low <= 1 else []
+
+    def _loop(self, level: int, rank: int, unpaid: Unpaid, source: int) -> Op:
+        """Pay the tensors that the rank indexes, and loop over it."""
+        limits = self.limits(level, rank)
+        pays, slides = [], []
+        for t, n in enumerate(unpaid):
+            if n and rank in self.relevant[t]:
+                payment = self.pay(t, n, level)
+                if rank in self.sliding[t]:
+                    slides.append(self.slides.setdefault((payment, level, rank), len(self.slides)))
+                else:
+                    pays.append(payment)
+        kind = SLIDE if slides else STEP
+        return kind, source, rank, level, max(2, limits.low), limits.high or UNLIMITED, pays, slides
+
+    def _after(self, rank: int, unpaid: Unpaid) -> Unpaid:
+        return tuple(0 if rank in self.relevant[t] else n for t, n in enumerate(unpaid))
+
+    def _ordered(self, level: int, unpaid: Unpaid, zone: str, position: int) -> int:
+        """Walk the listed ranks of a permutation in their order."""
+        temporal = self.space.levels[level].temporal
+        listed = temporal.inner if zone == "inner" else temporal.outer
+        while position < len(listed) and self.is_one(level, self.ranks.index(listed[position])):
+            position += 1
+        if position == len(listed):
+            if zone == "outer":
+                return self.leave(level, unpaid)
+            restricted = frozenset(
+                r
+                for r in (self.ranks.index(name) for name in temporal.free)
+                if not self.is_one(level, r) and not self.is_free(level, r)
+            )
+            return self._permuted(level, unpaid, restricted)
+        key = ("ordered", level, unpaid, zone, position)
+        if key in self.memo:
+            return self.memo[key]
+        rank = self.ranks.index(listed[position])
+        rest = self._ordered(level, unpaid, zone, position + 1)
+        after = self._after(rank, unpaid)
+        source = rest if after == unpaid else self._ordered(level, after, zone, position + 1)
+        if after == unpaid and self.is_free(level, rank):
+            return self.slot(key, [(FREE, source, rank, level, 1, UNLIMITED, [], [])])
+        return self.slot(key, [*self._skip(level, rank, rest), self._loop(level, rank, unpaid, source)])
+
+    def _permuted(self, level: int, unpaid: Unpaid, restricted: frozenset[int]) -> int:
+        """The free part of a permutation. ``restricted``: ranks with bounds of their own that have no loop here yet."""
+        key = ("permuted", level, unpaid, restricted)
+        if key in self.memo:
+            return self.memo[key]
+        temporal = self.space.levels[level].temporal
+        if restricted and not any(unpaid):
+            rank = min(restricted)
+            source = self._permuted(level, unpaid, restricted - {rank})
+            return self.slot(key, [*self._skip(level, rank, source), self._loop(level, rank, unpaid, source)])
+        free = [self.ranks.index(name) for name in temporal.free]
+        free = [rank for rank in free if not self.is_one(level, rank) and self.is_free(level, rank)]
+        alive = {rank for t, n in enumerate(unpaid) if n for rank in self.relevant[t]}
+        ops: list[Op] = []
+        if all(self.limits(level, rank).low <= 1 for rank in restricted):
+            ops.append((PAY, self._ordered(level, unpaid, "outer", 0), 0, level, 0, 0, [], []))
+        seen = set()
+        for rank in free:
+            if rank not in alive:
+                continue
+            after = self._after(rank, unpaid)
+            op = self._loop(level, rank, unpaid, self._permuted(level, after, restricted))
+            if after not in seen:
+                seen.add(after)
+                paid = [self.pay(t, n, level) for t, n in enumerate(unpaid) if n and not after[t]]
+                ops.append((PAY, op[1], rank, level, 0, 0, paid, []))
+            if op[0] == SLIDE:
+                ops.append(op)
+        for rank in sorted(restricted):
+            after = self._after(rank, unpaid)
+            ops.append(self._loop(level, rank, unpaid, self._permuted(level, after, restricted - {rank})))
+        number = self.slot(key, ops)
+        for rank in free:
+            if rank not in alive:
+                number = self.slot(key, [(FREE, number, rank, level, 1, UNLIMITED, [], [])])
+        return number
+
+
+def build_program(space: Mapspace, keeps: Sequence[frozenset[str]]) -> Program:
+    """The program of a mapspace for fixed keep sets (one per level, inner to outer)."""
+    einsum = space.einsum
+    transfers = Transfers.of(keeps, [tensor.name for tensor in einsum.tensors])
+    builder = _Builder(space, transfers)
+    root = builder.start(0, (0,) * len(einsum.tensors))
+    pays = list(builder.pays)
+    return Program(
+        transfers,
+        np.array(builder.ops, dtype=np.int64).reshape(-1, COLUMNS),
+        np.array(builder.op_pays, dtype=np.int64),
+        np.array(builder.op_slides, dtype=np.int64),
+        np.array([first for first, _ in pays], dtype=np.int64),
+        np.array([last for _, last in pays], dtype=np.int64),
+        np.array(list(builder.slides), dtype=np.int64).reshape(-1, 3),
+        np.array(builder.slot_ops, dtype=np.int64),
+        len(builder.slot_ops),
+        root,
+    )
