@@ -52,7 +52,7 @@ def dram_words(counts: Mapping[tuple[int, str, str], int]) -> dict[str, int]:
     """Words by tensor at DRAM, without what the sink moves."""
     found: dict[str, int] = {}
     for (target, tensor, einsum), words in counts.items():
-        if target == DRAM and einsum != SINK:
+        if target == DRAM and einsum != SINK and words:
             found[tensor] = found.get(tensor, 0) + words
     return found
 
