@@ -32,17 +32,15 @@ def conv(m: int, c: int, p: int, r: int, stride: int = 1) -> Einsum:
     return Einsum("conv", ("M", "C", "P", "R"), (m, c, p, r), tensors)
 
 
-def storage(
-    name: str, depth: int | None = None, *, count: int = 1, x: int = 1, y: int = 1, cost: float = 1.0, **more: object
-) -> Level:
-    """A storage level of words as wide as its rows."""
+def storage(name: str, depth: int | None = None, *, x: int = 1, y: int = 1, cost: float = 1.0, **more: Any) -> Level:
+    """A storage level of words as wide as its rows, in x * y instances."""
     energy = Energy(cost, cost, cost, 0.0, 0.01 * cost, cost, "test")
-    return Level(name, instances=count, mesh_x=x, mesh_y=y, depth=depth, width=16, datawidth=16, energy=energy, **more)  # type: ignore[arg-type]
+    return Level(name, instances=x * y, mesh_x=x, mesh_y=y, depth=depth, width=16, datawidth=16, energy=energy, **more)
 
 
-def fanout(name: str, x: int, y: int = 1) -> Level:
-    """One instance of a fan-out to x * y children."""
-    return Level(f"inter_{name}_spatial", is_fanout=True, fanout_x=x, fanout_y=y)
+def fanout(name: str, to_x: int, to_y: int = 1, *, x: int = 1, y: int = 1) -> Level:
+    """A fan-out to to_x * to_y children each, in x * y instances."""
+    return Level(f"inter_{name}_spatial", is_fanout=True, fanout_x=to_x, fanout_y=to_y, instances=x * y, mesh_x=x, mesh_y=y)
 
 
 def tiny(x: int = 2, y: int = 2, rf: int = 8, glb: int = 32) -> Architecture:

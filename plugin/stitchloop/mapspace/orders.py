@@ -115,7 +115,7 @@ class SpatialSpace(LoopSpace):
     def partitions(self, looped: Mapping[str, int]) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
         """Every (ranks on X, ranks on Y) of loops with the bounds ``looped`` that fits the fan-out."""
         ranks = frozenset(rank for rank, bound in looped.items() if bound > 1)
-        for on_x in self._x_sets(ranks):
+        for on_x in self.x_sets(ranks):
             on_y = ranks - on_x
             if prod(looped[r] for r in on_x) <= self.fanout_x and prod(looped[r] for r in on_y) <= self.fanout_y:
                 yield on_x, on_y
@@ -133,7 +133,8 @@ class SpatialSpace(LoopSpace):
         free = [rank for rank in self.free if rank in looped]
         return frozenset(x) - frozenset(free_x) == on_x and len(free_x) in self.free_on_x(len(free))
 
-    def _x_sets(self, looped: frozenset[str]) -> Iterator[frozenset[str]]:
+    def x_sets(self, looped: frozenset[str]) -> Iterator[frozenset[str]]:
+        """Every set of ranks that may lie on X while the others of ``looped`` lie on Y."""
         free = [rank for rank in self.free if rank in looped]
         if self.split is None:
             inner = [rank for rank in self.inner if rank in looped]
