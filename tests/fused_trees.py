@@ -26,10 +26,18 @@ def einsum(name: str, sizes: dict[str, int], *tensors: Tensor) -> Einsum:
 
 def gemm_pair(i: int, k: int, l: int, j: int) -> Workload:  # noqa: E741
     producer = einsum(
-        "Producer", {"I1": i, "K1": k, "L1": l}, tensor("A", "I1", "K1"), tensor("B", "K1", "L1"), tensor("S", "I1", "L1", output=True)
+        "Producer",
+        {"I1": i, "K1": k, "L1": l},
+        tensor("A", "I1", "K1"),
+        tensor("B", "K1", "L1"),
+        tensor("S", "I1", "L1", output=True),
     )
     consumer = einsum(
-        "Consumer", {"I2": i, "L2": l, "J2": j}, tensor("S", "I2", "L2"), tensor("D", "L2", "J2"), tensor("E", "I2", "J2", output=True)
+        "Consumer",
+        {"I2": i, "L2": l, "J2": j},
+        tensor("S", "I2", "L2"),
+        tensor("D", "L2", "J2"),
+        tensor("E", "I2", "J2", output=True),
     )
     return Workload((producer, consumer))
 
@@ -56,9 +64,7 @@ def conv_chain(p: int, windows: tuple[int, ...], channels: tuple[int, ...], stri
         ranks = {f"P{n}": points, f"R{n}": window, f"C{n}": channels[n - 1], f"M{n}": channels[n]}
         at, tap, c, m = ranks
         out = tensor(f"F{n}", m, at, output=True)
-        einsums.append(
-            einsum(f"Conv{n}", ranks, tensor(f"F{n - 1}", c, f"{stride}*{at}+{tap}"), tensor(f"W{n}", m, c, tap), out)
-        )
+        einsums.append(einsum(f"Conv{n}", ranks, tensor(f"F{n - 1}", c, f"{stride}*{at}+{tap}"), tensor(f"W{n}", m, c, tap), out))
     return Workload(tuple(einsums))
 
 
@@ -85,7 +91,9 @@ def conv_pair_2d(p: int, q: int, window: tuple[int, int], channels: tuple[int, i
 
 def elementwise_middle(i: int, k: int, l: int, j: int) -> Workload:  # noqa: E741
     pair = gemm_pair(i, k, l, j)
-    middle = einsum("Middle", {"I3": i, "L3": l}, tensor("S", "I3", "L3"), tensor("G", "L3"), tensor("Q", "I3", "L3", output=True))
+    middle = einsum(
+        "Middle", {"I3": i, "L3": l}, tensor("S", "I3", "L3"), tensor("G", "L3"), tensor("Q", "I3", "L3", output=True)
+    )
     consumer = einsum("Consumer", pair.einsums[1].sizes, tensor("Q", "I2", "L2"), *pair.einsums[1].tensors[1:])
     return Workload((pair.einsums[0], middle, consumer))
 
@@ -93,10 +101,16 @@ def elementwise_middle(i: int, k: int, l: int, j: int) -> Workload:  # noqa: E74
 def two_readers(i: int, k: int, l: int) -> Workload:  # noqa: E741
     """S is read by two Einsums, of which the second reads the first's output too."""
     first = einsum(
-        "Make", {"I1": i, "K1": k, "L1": l}, tensor("A", "I1", "K1"), tensor("B", "K1", "L1"), tensor("S", "I1", "L1", output=True)
+        "Make",
+        {"I1": i, "K1": k, "L1": l},
+        tensor("A", "I1", "K1"),
+        tensor("B", "K1", "L1"),
+        tensor("S", "I1", "L1", output=True),
     )
     scale = einsum("Scale", {"I2": i, "L2": l}, tensor("S", "I2", "L2"), tensor("T", "I2", "L2", output=True))
-    add = einsum("Add", {"I3": i, "L3": l}, tensor("S", "I3", "L3"), tensor("T", "I3", "L3"), tensor("E", "I3", "L3", output=True))
+    add = einsum(
+        "Add", {"I3": i, "L3": l}, tensor("S", "I3", "L3"), tensor("T", "I3", "L3"), tensor("E", "I3", "L3", output=True)
+    )
     return Workload((first, scale, add))
 
 
@@ -111,12 +125,16 @@ def random_workload(random: Random) -> Workload:
             return gemm_chain(few(), few(), few(), few(), few())
         case "conv":
             windows, strides = (random.randint(1, 3), random.randint(1, 3)), (random.choice([1, 1, 2]), random.choice([1, 1, 2]))
-            return conv_chain(random.randint(2, 7), windows, (random.randint(1, 2), random.randint(1, 3), random.randint(1, 2)), strides)
+            return conv_chain(
+                random.randint(2, 7), windows, (random.randint(1, 2), random.randint(1, 3), random.randint(1, 2)), strides
+            )
         case "conv3":
             return conv_chain(random.randint(2, 6), tuple(random.randint(1, 3) for _ in range(3)), (1, 2, 1, 2))
         case "conv2d":
             window = (random.randint(1, 3), random.randint(1, 3))
-            return conv_pair_2d(random.randint(2, 4), random.randint(2, 4), window, (1, 2, random.randint(1, 2)), random.choice([1, 1, 2]))
+            return conv_pair_2d(
+                random.randint(2, 4), random.randint(2, 4), window, (1, 2, random.randint(1, 2)), random.choice([1, 1, 2])
+            )
         case "elementwise":
             return elementwise_middle(few(), few(), few(), few())
         case _:

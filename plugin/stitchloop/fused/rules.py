@@ -18,6 +18,8 @@ class Rules:
     """An intermediate is kept, not recomputed, while its block stays the same or slides."""
     fresh_sums: bool
     """A partial sum is not read the first time after each (re)computation, in each unit."""
+    same_units: bool
+    """A memory above a branch has the same units for all Einsums below, whatever spatial loops the branches hold."""
     unite_readers: bool
     """Several readers of one tensor need the union of what each needs, and a block that they share moves once."""
 
@@ -29,6 +31,8 @@ REASONS: dict[str, str] = {
     "at the loop right above its storage only, and recomputes",
     "fresh_sums": "the first read of a partial sum is left out after each recomputation and in each unit; LoopTree subtracts "
     "it once",
+    "same_units": "spatial loops inside a branch do not split a memory's blocks above the branch; LoopTree counts the units of "
+    "each Einsum apart",
     "unite_readers": "several Einsums read one tensor: its block is what any of them needs, and moves once; LoopTree counts "
     "each apart",
 }

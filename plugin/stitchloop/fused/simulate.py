@@ -94,6 +94,9 @@ class _Simulator:
         operations = {name: sum(map(len, self.steps[name].values())) for name in self.structure.paths}
         return Simulation(capacity, varies, dict(self.reads), dict(self.writes), operations, self._peak())
 
+    def _units(self, path: Path, point: StoragePoint, tensor: str) -> frozenset[int]:
+        return path.unit_levels(point, tensor, common=self.rules.same_units)
+
     # What is computed when
 
     def _compute(self) -> None:
@@ -167,7 +170,7 @@ class _Simulator:
     ) -> dict[Index, set[Point]]:
         """What the memory of an intermediate does not hold: it keeps one block per unit, and what of it slides along."""
         point = path.storages_of(tensor)[0]
-        units = path.unit_levels(point.node.target)
+        units = self._units(path, point, tensor)
         whole: dict[tuple[Index, Index], set[Point]] = defaultdict(set)
         for index, elements in need.items():
             whole[_split(path, index, point.depth, units)] |= elements
@@ -258,7 +261,7 @@ class _Simulator:
 
     def _blocks(self, path: Path, tensor: Tensor, point: StoragePoint) -> dict[tuple[Index, Index], set[Point]]:
         """What each unit of a node holds of a tensor for one Einsum, by temporal step and unit."""
-        units = path.unit_levels(point.node.target)
+        units = self._units(path, point, tensor.name)
         blocks: dict[tuple[Index, Index], set[Point]] = defaultdict(set)
         for index, points in self.steps[path.einsum.name].items():
             blocks[_split(path, index, point.depth, units)] |= _elements(path, tensor, points)
@@ -274,16 +277,19 @@ class _Simulator:
                 self._count(path, tensor, parent, child, fill)
             return
         joint = self.structure.joint(path.einsum.name)
-        made = dict(self.made.get(tensor.name, {})) if joint else {}
+        made = self.made.get(tensor.name, {}) if joint else {}
+        begun: set[tuple[Index, int, Index]] = set()
         pending = [iter(fill) for fill in fills]
         coming = [next(one, None) for one in pending]
         for now, indices in sorted(
             _grouped(self.steps[path.einsum.name], lambda index: _temporal(path, index, len(index))).items()
         ):
             for index in indices:
-                begun = made.pop(index[: joint.depth], set()) if joint else set()
-                for at, point in enumerate(points):
-                    valid[at, _units(index, path.unit_levels(point.node.target))] -= begun
+                above = index[: joint.depth if joint else 0]
+                for at, unit in enumerate(_units(index, self._units(path, point, tensor.name)) for point in points):
+                    if (above, at, unit) not in begun:
+                        begun.add((above, at, unit))
+                        valid[at, unit] -= made.get(above, set())
             for at, step in enumerate(coming):
                 if step is not None and step.time == now[: len(step.time)]:
                     self._bring(path, tensor, points, at, step, valid)
@@ -303,7 +309,8 @@ class _Simulator:
         order, result = list(self.structure.paths), []
         for time in sorted({time for time, _ in blocks}):
             before = times[times.index(time) - 1] if time != times[0] else None
-            if before is not None and (not child.node.exploits_reuse or self._is_lost(path, child, before, time)):
+            starts_anew = before is not None and tensor.is_output and self._starts_anew(path, tensor, before, time)
+            if before is not None and (not child.node.exploits_reuse or starts_anew or self._is_lost(path, child, before, time)):
                 before = None
             held = {unit: block for (at, unit), block in blocks.items() if at == time}
             new = {}
@@ -317,6 +324,14 @@ class _Simulator:
                 new[unit] = block.difference(*there, *first)
             result.append(_Step(time, new, held))
         return result
+
+    def _starts_anew(self, path: Path, tensor: Tensor, before: Index, now: Index) -> bool:
+        """Whether an intermediate is computed from nothing in between, so that no old sum is of use."""
+        joint = self.structure.joint(path.einsum.name)
+        if joint is None or not self.rules.fresh_sums or tensor.name not in self.structure.intermediates(path.einsum.name):
+            return False
+        loops = _temporal_loops(path, joint.depth)
+        return before[:loops] != now[:loops]
 
     def _beside_in_block(
         self, path: Path, tensor: Tensor, child: StoragePoint
@@ -339,8 +354,8 @@ class _Simulator:
         fill: list[_Step],
     ) -> None:
         """Inputs, and outputs as LoopTree counts them: the first read is left out once."""
-        above = path.unit_levels(parent.node.target)
-        below = path.unit_levels(child.node.target) if child else path.spatial_levels
+        above = self._units(path, parent, tensor.name)
+        below = self._units(path, child, tensor.name) if child else path.spatial_levels
         own = sum(len(elements) for step in fill for elements in step.new.values())
         joint = sum(len(elements) for step in fill for elements in _jointly(step.new, below, above).values())
         p = (parent.node.target, tensor.name, path.einsum.name)
@@ -363,8 +378,8 @@ class _Simulator:
     ) -> None:
         """One step of an output between the n-th node and the next: read sums that stand there, begin the others at zero."""
         parent, child = points[at], points[at + 1] if at + 1 < len(points) else None
-        above = path.unit_levels(parent.node.target)
-        below = path.unit_levels(child.node.target) if child else path.spatial_levels
+        above = self._units(path, parent, tensor.name)
+        below = self._units(path, child, tensor.name) if child else path.spatial_levels
         p = (parent.node.target, tensor.name, path.einsum.name)
         fetched: dict[Index, set[Point]] = {}
         for unit, elements in _jointly(step.new, below, above).items():
@@ -442,8 +457,9 @@ class _Simulator:
             for index in self.steps[path.einsum.name]:
                 words: dict[int, int] = defaultdict(int, beside)
                 for point in path.storages:
-                    key = _split(path, index, point.depth, path.unit_levels(point.node.target))
-                    words[point.node.target] += sum(sizes[point.address, name].get(key, 0) for name in point.node.tensors)
+                    for name in point.node.tensors:
+                        key = _split(path, index, point.depth, self._units(path, point, name))
+                        words[point.node.target] += sizes[point.address, name].get(key, 0)
                 for target, held in words.items():
                     peak[target] = max(peak[target], held)
         return {target: held for target, held in peak.items() if target}

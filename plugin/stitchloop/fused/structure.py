@@ -20,6 +20,10 @@ class PathLoop:
     rank: str
     tile_shape: int
     is_spatial: bool
+    branches: int
+    """Number of branches that the loop stands inside of."""
+    targets_below: frozenset[int]
+    """Targets of all storage nodes below it."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class StoragePoint:
     node: Storage
     address: Address
     depth: int
+
+    @property
+    def branches(self) -> int:
+        """Number of branches that the node stands inside of."""
+        return len(self.address) // 2
 
 
 @dataclass(frozen=True)
@@ -65,10 +74,26 @@ class Path:
         """The storage nodes of a tensor, outermost first."""
         return tuple(point for point in self.storages if tensor in point.node.tensors)
 
-    def unit_levels(self, target: int) -> frozenset[int]:
-        """Spatial loops that tell the units of memory ``target`` apart: those above its last node on the path."""
-        last = max((point.depth for point in self.storages if point.node.target == target), default=0)
+    def unit_levels(self, point: StoragePoint, tensor: str, *, common: bool) -> frozenset[int]:
+        """Spatial loops whose iterations hold a tensor's block at a node in units of their own.
+
+        Those are the loops above the last node of that memory on the path. ``common`` looks at the whole tree, so that the
+        units are the same for all Einsums: a loop inside a branch does not split what stands above the branch, and what
+        one node splits is split in all nodes inside it.
+        """
+        if common:
+            outer = [p for p in self.storages_of(tensor) if len(p.address) < len(point.address) or p.address <= point.address]
+            return frozenset().union(*(self._own_units(p) for p in outer))
+        last = max(p.depth for p in self.storages if p.node.target == point.node.target)
         return frozenset(level for level in self.spatial_levels if level < last)
+
+    def _own_units(self, point: StoragePoint) -> frozenset[int]:
+        return frozenset(
+            level
+            for level in self.spatial_levels
+            if level < point.depth
+            or (self.loops[level].branches == point.branches and point.node.target in self.loops[level].targets_below)
+        )
 
     def branch_above(self, point: StoragePoint) -> tuple[BranchPoint, ...]:
         """The branches that a storage node stands inside of."""
@@ -170,7 +195,8 @@ def _paths(
     for at, node in enumerate(nodes):
         here = (*address, at)
         if isinstance(node, Temporal | Spatial):
-            loops += (PathLoop(node.rank, node.tile_shape, isinstance(node, Spatial)),)
+            below = frozenset(_targets(nodes[at + 1 :]))
+            loops += (PathLoop(node.rank, node.tile_shape, isinstance(node, Spatial), len(branches), below),)
         elif isinstance(node, Storage):
             storages += (StoragePoint(node, here, len(loops)),)
         elif isinstance(node, Branch):
@@ -180,6 +206,15 @@ def _paths(
                 yield from _paths(branch, (*here, index), einsums, loops, storages, (*branches, point))
         elif isinstance(node, Compute):
             yield Path(einsums[node.einsum], loops, storages, branches, node)
+
+
+def _targets(nodes: tuple[Node, ...]) -> Iterator[int]:
+    for node in nodes:
+        if isinstance(node, Storage):
+            yield node.target
+        elif isinstance(node, Branch):
+            for branch in node.branches:
+                yield from _targets(branch)
 
 
 def _leaves(nodes: tuple[Node, ...]) -> Iterator[str]:

@@ -18,8 +18,8 @@ from stitchloop.fused.reference.blocks import (
     levels_above,
     over_all,
 )
-from stitchloop.fused.rules import Rules
 from stitchloop.fused.reference.space import NotSeparable, Space, losing_conditions, spaces, visits
+from stitchloop.fused.rules import Rules
 from stitchloop.fused.stats import Access
 from stitchloop.fused.structure import Address, Path, StoragePoint, Structure
 from stitchloop.fused.tree import Branch, Node, Storage
@@ -71,7 +71,9 @@ class _Counter:
     def _move(self, path: Path, tensor: Tensor) -> None:
         """Counts what one Einsum moves of one tensor: from each of its storage nodes to the next one inside."""
         points = path.storages_of(tensor.name)
-        fresh = self._volume(path, tensor)
+        fresh = (
+            self._begun(path, tensor, points[0]) if self.rules.fresh_sums else self._extent(self.spaces[path.einsum.name], tensor)
+        )
         for parent, child in zip(points, [*points[1:], None]):
             fill = self._fill(path, tensor, parent, child)
             p = (parent.node.target, tensor.name, path.einsum.name)
@@ -89,41 +91,52 @@ class _Counter:
                 if self.rules.fresh_sums:
                     fresh = fill.own - (fill.joint - fresh)
 
-    def _volume(self, path: Path, tensor: Tensor) -> int:
-        """Words of an output that need no read: those that begin at nothing."""
-        space = self.spaces[path.einsum.name]
-        if self.rules.fresh_sums and space.computed and tensor.name in self.structure.intermediates(path.einsum.name):
-            return space.computed
-        return self._extent(space, tensor)
+    def _begun(self, path: Path, tensor: Tensor, top: StoragePoint) -> int:
+        """Words of an output that begin at nothing: of an intermediate, as often as they are computed."""
+        space, joint = self.spaces[path.einsum.name], self._joint_depth(path, tensor)
+        units = self._units(path, top, tensor)
+        axes = (*space.dimensions(tensor), *space.others(tensor))
+        return _product([over_all(block_axis(axis, joint, units, path.spatial_levels), frozenset()) for axis in axes]).own
+
+    def _joint_depth(self, path: Path, tensor: Tensor) -> int:
+        """Loops above the branch below which an intermediate is computed anew in every iteration; else 0."""
+        joint = self.structure.joint(path.einsum.name)
+        return joint.depth if joint and tensor.name in self.structure.intermediates(path.einsum.name) else 0
 
     def _fill(self, path: Path, tensor: Tensor, parent: StoragePoint, child: StoragePoint | None) -> Fill:
         space = self.spaces[path.einsum.name]
         axes = (*space.dimensions(tensor), *space.others(tensor))
-        above = path.unit_levels(parent.node.target)
+        above = self._units(path, parent, tensor)
         if child is None:
             blocks = [block_axis(axis, len(path.loops), path.spatial_levels, path.spatial_levels) for axis in axes]
             return _product([over_all(b, above) for b in blocks])
-        units = path.unit_levels(child.node.target)
+        units = self._units(path, child, tensor)
         blocks = [block_axis(axis, child.depth, units, path.spatial_levels) for axis in axes]
         if child.node.exploits_reuse:
-            fill = self._stepping(path, child, blocks, above)
+            fill = self._stepping(path, tensor, child, blocks, above)
         else:
             fill = _product([over_all(b, above) for b in blocks])
         return self._shared(path, tensor, child, axes, fill) if self.rules.unite_readers else fill
 
-    def _stepping(self, path: Path, child: StoragePoint, blocks: list[BlockAxis], above: frozenset[int]) -> Fill:
+    def _units(self, path: Path, point: StoragePoint, tensor: Tensor) -> frozenset[int]:
+        return path.unit_levels(point, tensor.name, common=self.rules.same_units)
+
+    def _stepping(self, path: Path, tensor: Tensor, child: StoragePoint, blocks: list[BlockAxis], above: frozenset[int]) -> Fill:
         """The first block, and at every step what of the next block the last one did not hold."""
         start = _product([at_start(b, above) for b in blocks])
         own, joint = start.own, start.joint
         for level in sorted(frozenset().union(*(levels_above(b) for b in blocks))):
             new, held = _compared([at_steps(b, level, above) for b in blocks])
             own, joint = own + new.own - held.own, joint + new.joint - held.joint
-            for sign, first in _union_of(self._losses(path, child, level)):
+            for sign, first in _union_of(self._losses(path, tensor, child, level)):
                 _, held = _compared([at_steps(b, level, above, first) for b in blocks])
                 own, joint = own + sign * held.own, joint + sign * held.joint
         return Fill(own, joint)
 
-    def _losses(self, path: Path, child: StoragePoint, level: int) -> list[frozenset[int]]:
+    def _losses(self, path: Path, tensor: Tensor, child: StoragePoint, level: int) -> list[frozenset[int]]:
+        """When a block is lost as the loop at ``level`` steps on."""
+        if self.rules.fresh_sums and tensor.is_output and level < self._joint_depth(path, tensor):
+            return [frozenset()]
         if not self.rules.refetch:
             return []
         found = []
@@ -144,6 +157,8 @@ class _Counter:
         if readers:
             return Fill(0, 0)
         if maker in before and maker != path.einsum.name:
+            if fill.own != fill.joint:
+                raise NotSeparable(f"units side by side take parts of {tensor.name} that one of them made")
             made = self.spaces[maker].computed
             return Fill(fill.own - made, fill.joint - made)
         return fill
@@ -185,7 +200,7 @@ class _Counter:
         return words
 
     def _blocks_at(self, path: Path, point: StoragePoint, tensor: Tensor) -> list[BlockAxis]:
-        units = path.unit_levels(point.node.target)
+        units = self._units(path, point, tensor)
         dimensions = self.spaces[path.einsum.name].dimensions(tensor)
         return [block_axis(axis, point.depth, units, path.spatial_levels) for axis in dimensions]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from stitchloop.fused.check import checked
 from stitchloop.fused.reference.counts import Counts, counts
-from stitchloop.fused.rules import CONVENTIONS, REASONS, Convention, Rules, with_one
 from stitchloop.fused.reference.space import NotSeparable
-from stitchloop.fused.stats import Difference, FusedStats, Quantity
+from stitchloop.fused.rules import CONVENTIONS, REASONS, Convention, Rules, with_one
 from stitchloop.fused.simulate import simulate
+from stitchloop.fused.stats import Difference, FusedStats, Quantity
 from stitchloop.fused.structure import Structure
 from stitchloop.fused.tree import FusedMapping
 from stitchloop.workload import Workload

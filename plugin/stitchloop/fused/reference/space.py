@@ -18,8 +18,8 @@ from stitchloop.fused.reference.axis import (
     tiled,
     truncated,
 )
-from stitchloop.fused.rules import Rules
 from stitchloop.fused.reference.sets import EMPTY, interval, size
+from stitchloop.fused.rules import Rules
 from stitchloop.fused.structure import BranchPoint, Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
 
@@ -178,7 +178,7 @@ def _memory(rules: Rules, path: Path, tensor: str, joint: BranchPoint, need: _Ne
     if not rules.keep_unchanged:
         return _memory_of_looptree(path, points, joint)
     point = points[0]
-    apart = path.unit_levels(point.node.target)
+    apart = path.unit_levels(point, tensor, common=rules.same_units)
     inside = frozenset(range(point.depth, joint.depth)) - apart
     if not point.node.exploits_reuse:
         return _Memory(point.depth, inside, apart)
@@ -186,7 +186,7 @@ def _memory(rules: Rules, path: Path, tensor: str, joint: BranchPoint, need: _Ne
     for level in range(point.depth):
         if level in lost or level in path.spatial_levels:
             continue
-        still = [_stays(axis, level, point.depth) for axis in need.dimensions if level not in levels_of(axis)]
+        still = [_stays(axis, level, point.depth, apart) for axis in need.dimensions if level not in levels_of(axis)]
         if any(len(answers) > 1 for answers in still):
             raise NotSeparable(f"whether the block at level {level} changes depends on the iteration")
         if all(answers == {True} for answers in still):
@@ -205,11 +205,13 @@ def _memory_of_looptree(path: Path, points: tuple[StoragePoint, ...], joint: Bra
     return _Memory(depth, frozenset(range(depth, joint.depth)) | right_above)
 
 
-def _stays(axis: Axis, level: int, depth: int) -> set[bool]:
-    """Whether the loops from ``level`` to ``depth``, starting anew, come back to the block that they ended with."""
-    if not isinstance(axis, Loop) or axis.level >= level:
-        return {first_block(axis, depth) == last_block(axis, depth)}
-    return set().union(*(_stays(run.tree, level, depth) for run in axis.runs))
+def _stays(axis: Axis, level: int, depth: int, apart: frozenset[int]) -> set[bool]:
+    """Whether the loops from ``level`` to ``depth``, starting anew, come back to the block that they ended with, unit by unit."""
+    if isinstance(axis, Loop) and (axis.level < level or axis.level in apart or axis.trips == 1):
+        return set().union(*(_stays(run.tree, level, depth, apart) for run in axis.runs))
+    if isinstance(axis, Loop) and axis.level < depth and axis.levels & apart:
+        raise NotSeparable("units side by side step along one dimension")
+    return {first_block(axis, depth) == last_block(axis, depth)}
 
 
 def _losses(structure: Structure, known: dict[str, Space]) -> dict[str, frozenset[int]]:
