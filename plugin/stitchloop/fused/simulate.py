@@ -101,7 +101,7 @@ class _Simulator:
 
     def _compute(self) -> None:
         """Steps of every Einsum, consumers first; again while blocks are found to be lost to branches that run."""
-        lost: set[tuple[str, Index]] = set()
+        lost: set[tuple[str, int]] = set()
         while True:
             self.steps_before, self.steps, found = self.steps, {}, set(lost)
             for name in self.structure.upstream_order:
@@ -110,7 +110,7 @@ class _Simulator:
                 return
             lost = found
 
-    def _steps(self, path: Path, lost: set[tuple[str, Index]]) -> Steps:
+    def _steps(self, path: Path, lost: set[tuple[str, int]]) -> Steps:
         joint = self.structure.joint(path.einsum.name)
         if joint is None:
             every = set(product(*(range(size) for size in path.einsum.rank_sizes)))
@@ -131,7 +131,7 @@ class _Simulator:
             steps = inside
         return steps
 
-    def _needed_steps(self, path: Path, joint: BranchPoint, lost: set[tuple[str, Index]]) -> Steps:
+    def _needed_steps(self, path: Path, joint: BranchPoint, lost: set[tuple[str, int]]) -> Steps:
         """In each iteration of the loops above the branch, the points that write what is missing of the output."""
         steps: Steps = defaultdict(set)
         for output in self.structure.intermediates(path.einsum.name):
@@ -166,7 +166,7 @@ class _Simulator:
         return {index: set.intersection(*(seen.get(index, set()) for seen in needs)) for index in every}
 
     def _missing(
-        self, path: Path, tensor: str, joint: BranchPoint, need: dict[Index, set[Point]], lost: set[tuple[str, Index]]
+        self, path: Path, tensor: str, joint: BranchPoint, need: dict[Index, set[Point]], lost: set[tuple[str, int]]
     ) -> dict[Index, set[Point]]:
         """What the memory of an intermediate does not hold: it keeps one block per unit, and what of it slides along."""
         point = path.storages_of(tensor)[0]
@@ -174,28 +174,45 @@ class _Simulator:
         whole: dict[tuple[Index, Index], set[Point]] = defaultdict(set)
         for index, elements in need.items():
             whole[_split(path, index, point.depth, units)] |= elements
-        held: dict[Index, tuple[Index, Index, set[Point]]] = {}
+        temporal = [level for level in range(len(path.loops)) if level not in path.spatial_levels]
+        changes = self._changes(path, joint, need, point, units)
+        dropping = set() if point.node.exploits_reuse else set(temporal)
+        for unit, before, step, last, now in changes:
+            level = next(temporal[at] for at in range(len(step)) if before[at] != step[at])
+            if self._is_lost(path, point, last, now):
+                lost.add((tensor, level))
+            if not self._slides(path, tensor, level, whole[before, unit], whole[step, unit]):
+                dropping.add(level)
+        dropping |= {level for name, level in lost if name == tensor}
+        kept = {}
+        for unit, before, step, _, _ in changes:
+            level = next(temporal[at] for at in range(len(step)) if before[at] != step[at])
+            kept[step, unit] = set() if level in dropping else whole[before, unit] & whole[step, unit]
         missing = {}
         for index, elements in need.items():
-            if not elements:
-                continue
-            step, unit = _split(path, index, point.depth, units)
-            before, last, content = held.get(unit, ((), (), set()))
-            if unit not in held or before != step:
-                if unit in held and self._is_lost(path, point, last, _temporal(path, index, joint.depth)):
-                    lost.add((tensor, index))
-                stays = unit in held and (tensor, index) not in lost and point.node.exploits_reuse
-                if not (stays and self._slides(path, tensor, before, step, whole[before, unit], whole[step, unit])):
-                    content = set()
-                content = content & whole[step, unit]
-            missing[index] = elements - content
-            held[unit] = (step, _temporal(path, index, joint.depth), content | elements)
+            if elements:
+                content = kept.setdefault(_split(path, index, point.depth, units), set())
+                missing[index] = elements - content
+                content |= elements
         return missing
 
-    def _slides(self, path: Path, tensor: str, before: Index, after: Index, old: set[Point], new: set[Point]) -> bool:
+    def _changes(
+        self, path: Path, joint: BranchPoint, need: dict[Index, set[Point]], point: StoragePoint, units: frozenset[int]
+    ) -> list[tuple[Index, Index, Index, Index, Index]]:
+        """Where a memory goes from one block to the next: unit, both steps of the node, both iterations above the branch."""
+        changes = []
+        at: dict[Index, tuple[Index, Index]] = {}
+        for index, elements in need.items():
+            if elements:
+                step, unit = _split(path, index, point.depth, units)
+                now = _temporal(path, index, joint.depth)
+                if unit in at and at[unit][0] != step:
+                    changes.append((unit, at[unit][0], step, at[unit][1], now))
+                at[unit] = (step, now)
+        return changes
+
+    def _slides(self, path: Path, tensor: str, level: int, old: set[Point], new: set[Point]) -> bool:
         """Whether a block changes at most along the dimensions that the loop stepping on moves."""
-        temporal = [level for level in range(len(path.loops)) if level not in path.spatial_levels]
-        level = next(temporal[at] for at in range(len(after)) if before[at] != after[at])
         moved = {at for reader in self.structure.readers[tensor] for at in self._moved_dimensions(reader, tensor, level)}
         fixed = [at for at in range(len(next(iter(new)))) if at not in moved]
         return all({element[at] for element in old} == {element[at] for element in new} for at in fixed)

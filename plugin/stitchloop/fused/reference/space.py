@@ -166,7 +166,10 @@ def _need(structure: Structure, tensor: str, depth: int, known: dict[str, Space]
 
 @dataclass(frozen=True)
 class _Memory:
-    """How long an intermediate stays: per block of the loops from ``depth`` on, and over the steps of the loops ``held``."""
+    """How long an intermediate stays: per block of the loops from ``depth`` on, and over the steps of the loops ``held``.
+
+    A loop's step either always keeps what the next block shares with the last one, or never.
+    """
 
     depth: int
     held: frozenset[int]
@@ -186,10 +189,8 @@ def _memory(rules: Rules, path: Path, tensor: str, joint: BranchPoint, need: _Ne
     for level in range(point.depth):
         if level in lost or level in path.spatial_levels:
             continue
-        still = [_stays(axis, level, point.depth, apart) for axis in need.dimensions if level not in levels_of(axis)]
-        if any(len(answers) > 1 for answers in still):
-            raise NotSeparable(f"whether the block at level {level} changes depends on the iteration")
-        if all(answers == {True} for answers in still):
+        others = [axis for axis in need.dimensions if level not in levels_of(axis)]
+        if all(_stays(axis, level, point.depth, apart) for axis in others):
             kept.add(level)
     return _Memory(point.depth, inside | kept, apart)
 
@@ -205,13 +206,13 @@ def _memory_of_looptree(path: Path, points: tuple[StoragePoint, ...], joint: Bra
     return _Memory(depth, frozenset(range(depth, joint.depth)) | right_above)
 
 
-def _stays(axis: Axis, level: int, depth: int, apart: frozenset[int]) -> set[bool]:
-    """Whether the loops from ``level`` to ``depth``, starting anew, come back to the block that they ended with, unit by unit."""
+def _stays(axis: Axis, level: int, depth: int, apart: frozenset[int]) -> bool:
+    """Whether the loops from ``level`` to ``depth``, starting anew, always come back to the block that they ended with."""
     if isinstance(axis, Loop) and (axis.level < level or axis.level in apart or axis.trips == 1):
-        return set().union(*(_stays(run.tree, level, depth, apart) for run in axis.runs))
+        return all(_stays(run.tree, level, depth, apart) for run in axis.runs)
     if isinstance(axis, Loop) and axis.level < depth and axis.levels & apart:
         raise NotSeparable("units side by side step along one dimension")
-    return {first_block(axis, depth) == last_block(axis, depth)}
+    return first_block(axis, depth) == last_block(axis, depth)
 
 
 def _losses(structure: Structure, known: dict[str, Space]) -> dict[str, frozenset[int]]:
@@ -225,10 +226,7 @@ def _losses(structure: Structure, known: dict[str, Space]) -> dict[str, frozense
             levels = set()
             for branch in path.branch_above(point):
                 for level in range(branch.depth):
-                    losses = losing_conditions(structure, known, reader, branch, level)
-                    if any(condition for condition in losses):
-                        raise NotSeparable(f"{output} is lost in some iterations only")
-                    if losses:
+                    if losing_conditions(structure, known, reader, branch, level):
                         levels.add(level)
             found[output] = frozenset(levels)
     return {name: levels for name, levels in found.items() if levels}
