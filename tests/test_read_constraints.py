@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from read_cases import ARCHITECTURE, PROBLEM, architecture_of, complaint, spec_of
 
+from read_cases import ARCHITECTURE, PROBLEM, architecture_of, complaint, spec_of
 from stitchloop.constraints import LevelConstraints, LoopConstraint
 
 PE = "inter_PE_spatial"

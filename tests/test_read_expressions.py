@@ -7,8 +7,8 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from read_cases import architecture_of, complaint, spec_of
 
+from read_cases import architecture_of, complaint, spec_of
 from stitchloop.read.expressions import ExpressionError, evaluate
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from read_cases import PROBLEM, complaint, spec_of
 
+from read_cases import PROBLEM, complaint, spec_of
 from stitchloop.workload import Einsum, Term
 
 CONV = """
