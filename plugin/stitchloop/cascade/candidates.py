@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stitchloop.cascade.compute import Numbers
-from stitchloop.cascade.partition import Pipeline
+from stitchloop.cascade.compute import Numbers, gemms
+from stitchloop.cascade.partition import Pipeline, equations_of
 from stitchloop.cascade.traffic import Move, moves_of
 
 if TYPE_CHECKING:
@@ -168,12 +168,26 @@ class Candidates:
         column = {tensor: i for i, tensor in enumerate(tensors)}
         held = np.zeros((self.depths, len(segments), len(tensors)))
         for tensor, s in self.pipeline.whole:
-            held[:, s, column[tensor]] = 1.0
+            held[:, s, column[tensor]] = float(not self._passes_once(tensor, s))
         for position, interval in enumerate(intervals):
             held[: position + 1, interval.start : interval.stop + 1, column[interval.tensor]] = 1.0
         words = np.array([self.model.tile_words(tensor, self.tiles) for tensor in tensors]).reshape(len(tensors), len(self.count))
         streams = [min(2 * self._chunk_words(s), self.model.machine.buffer_words / 8) for s in range(len(segments))]
         return (held @ words + self.live_sums + np.array(streams)[:, None]).max(axis=1)
+
+    def _passes_once(self, tensor: str, s: int) -> bool:
+        """Whether a GEMM's streamed operand meets all its columns in one pass over the array, so that it need not stay."""
+        segment, cascade = self.pipeline.segments[s], self.model.cascade
+        if not segment.is_array:
+            return False
+        met = [
+            gemm
+            for node in segment.nodes
+            for gemm in gemms(cascade, equations_of(cascade, node))
+            if gemm.streamed.tensor == tensor
+        ]
+        columns = [sum(cascade.volume(ranks) for ranks in gemm.columns) for gemm in met]
+        return len(met) == 1 and columns[0] <= self.model.machine.columns
 
     def _state(self) -> tuple[np.ndarray, np.ndarray]:
         """Words of carried state kept from block to block, and words moved if they are not."""

@@ -88,8 +88,9 @@ class Operation:
 
 @lru_cache(maxsize=4096)
 def equation_operations(equation: Equation, native: frozenset[str]) -> tuple[Operation, ...]:
-    """The operations of one equation on a PE."""
-    return tuple(_operations(equation.expression, native))
+    """The operations of one equation on a PE; a mere copy takes one as well."""
+    found = tuple(_operations(equation.expression, native))
+    return found or (Operation(frozenset(equation.output.ranks), 1, 0),)
 
 
 def _operations(node: Expression, native: frozenset[str]) -> Iterator[Operation]:

@@ -146,35 +146,34 @@ def partition_kind(tile: Mapping[str, int], split: set[str], iterative: set[str]
 
 
 def _shares(candidates: Candidates, works: list[list[dict[str, float]]], index: int, cycles: float) -> list[EinsumCost]:
-    """Each node's part of its segment's time: by cycles where computing takes longer, else by words moved."""
-    machine, pipeline = candidates.model.machine, candidates.pipeline
-    tiling, n = int(candidates.tiling[index]), float(candidates.n[index])
+    """Each node's part of the group's time: its own computing, and the waiting by how much longer its words take to move."""
+    machine, pipeline, n = candidates.model.machine, candidates.pipeline, float(candidates.n[index])
     moved = _node_words(candidates, index)
-    spent = [
-        max(float(candidates.cycles[s, tiling]) * n, sum(moved[node] for node in segment.nodes) / machine.dram_words)
-        for s, segment in enumerate(pipeline.segments)
+    nodes = [
+        (node, work, segment.is_array) for segment, row in zip(pipeline.segments, works) for node, work in zip(segment.nodes, row)
     ]
-    found = []
-    for s, segment in enumerate(pipeline.segments):
-        time = cycles * spent[s] / max(sum(spent), 1e-30)
-        weights = [max(w["cycles"] * n, moved[node] / machine.dram_words) for node, w in zip(segment.nodes, works[s])]
-        peak = machine.array_pes if segment.is_array else machine.lanes
-        for node, work, weight in zip(segment.nodes, works[s], weights):
-            flow = machine.dataflows[int(work["dataflow"])] if work["dataflow"] >= 0 else ""
-            found.append(
-                EinsumCost(
-                    node=node,
-                    mode="2D" if segment.is_array else "1D",
-                    dataflow=flow,
-                    points=work["points"] * n,
-                    operations=work["operations"] * n,
-                    cycles=work["cycles"] * n,
-                    dram_words=moved[node],
-                    seconds=time * weight / max(sum(weights), 1e-30) / machine.clock_hz,
-                    utilization=work["operations"] / max(work["cycles"] * peak, 1e-30),
-                )
-            )
-    return found
+    computing = np.array([work["cycles"] * n for _, work, _ in nodes])
+    moving = np.array([moved[node] / machine.dram_words for node, _, _ in nodes])
+    waiting = cycles - computing.sum()
+    longer = np.maximum(moving - computing, 0.0)
+    if waiting < 0 or not longer.any():
+        spent = computing * (cycles / computing.sum())
+    else:
+        spent = computing + longer * (waiting / longer.sum())
+    return [
+        EinsumCost(
+            node=node,
+            mode="2D" if is_array else "1D",
+            dataflow=machine.dataflows[int(work["dataflow"])] if work["dataflow"] >= 0 else "",
+            points=work["points"] * n,
+            operations=work["operations"] * n,
+            cycles=work["cycles"] * n,
+            dram_words=moved[node],
+            seconds=float(time) / machine.clock_hz,
+            utilization=work["operations"] / (work["cycles"] * (machine.array_pes if is_array else machine.lanes)),
+        )
+        for (node, work, is_array), time in zip(nodes, spent)
+    ]
 
 
 def _node_words(candidates: Candidates, index: int) -> dict[tuple[str, ...], float]:

@@ -154,11 +154,15 @@ def no_room(shortfalls: Sequence[object], machine: Machine) -> Exception:
     worst = max((group for group in shortfalls if isinstance(group, GroupCost)), key=lambda group: group.shortfall_words)
     needed = (machine.buffer_words + worst.shortfall_words) * machine.word_bytes
     limit = machine.buffer_words * machine.word_bytes
+    names = (
+        " ".join(worst.names) if len(worst.names) <= 6 else f"{worst.names[0]} to {worst.names[-1]} ({len(worst.names)} Einsums)"
+    )
+    enough = needed * 8 / 7
     sentence = (
-        f"the group of {' '.join(worst.names)} does not fit in {machine.buffer_name}: even its smallest tiles, with every "
+        f"the group of {names} does not fit in {machine.buffer_name}: even its smallest tiles, with every "
         f"tensor spilled that can be, take {needed:,.0f} bytes of {limit:,.0f}"
     )
-    relaxation = f"a buffer of {needed:,.0f} bytes, or a strategy that fuses less"
+    relaxation = f"a buffer of {enough:,.0f} bytes, or a strategy that fuses less"
     obstacle = Obstacle("capacity", machine.buffer_name, needed, limit, sentence, relaxation)
     return NoMapping(f"{sentence}; {relaxation} would do", (obstacle,))
 

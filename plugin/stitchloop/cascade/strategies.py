@@ -50,7 +50,10 @@ def optimal(model: Model, *, merge: bool = True, reorder: bool = True) -> Evalua
     """
     greedy = [stitch(model.cascade, name, merge=merge, reorder=reorder) for name in STRATEGIES]
     orders = dict.fromkeys(stitching.nodes for stitching in greedy)
-    found = min((best_grouping(model, order) for order in orders), key=lambda performance: performance.seconds)
+    found = min(
+        (best_grouping(model, order) for order in orders),
+        key=lambda performance: (bool(performance.shortfalls), performance.seconds),
+    )
     stitching = grouping(model.cascade, [group.nodes for group in found.groups], OPTIMAL)
     reasons = iter(_reasons(model, found))
     boundaries = tuple(replace(b, reason=next(reasons)) if b.is_cut else b for b in stitching.boundaries)
