@@ -184,7 +184,7 @@ class _Checker:
             if isinstance(node, Loop):
                 self._check_loop(structure, node, here, heads)
             elif isinstance(node, Branch):
-                members = next(b.members for p in structure.paths.values() for b in p.branches if b.address == here)
+                members = structure.members(here)
                 for index, branch in enumerate(node.branches):
                     self._check_loops(structure, branch, (*here, index), members[index])
 

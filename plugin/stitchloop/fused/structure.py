@@ -140,6 +140,10 @@ class Structure:
         """The Einsums of a group whose outputs no other Einsum of the group reads."""
         return tuple(name for name in group if not any(r in group for out in self.outputs(name) for r in self.readers[out]))
 
+    def members(self, branch: Address) -> tuple[tuple[str, ...], ...]:
+        """The Einsums of each branch of a branch node."""
+        return next(point.members for path in self.paths.values() for point in path.branches if point.address == branch)
+
     def outputs(self, einsum: str) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in self.paths[einsum].einsum.outputs)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from stitchloop.fused.tree import Branch, Compute, FusedMapping, Node, Storage, Temporal
+from stitchloop.fused.check import checked
+from stitchloop.fused.structure import Structure
+from stitchloop.fused.tree import Branch, Compute, FusedMapping, Loop, Node, Storage, Temporal
 from stitchloop.workload import Einsum, Tensor, Term, Workload
 
 
@@ -37,6 +40,99 @@ def fused_problem_yaml(workload: Workload) -> str:
 def fused_mapping_yaml(mapping: FusedMapping) -> str:
     """The text of ``fused-mapping.yaml``."""
     return _yaml({"mapping": fused_mapping_document(mapping)})
+
+
+def fused_files(workload: Workload, mapping: FusedMapping) -> dict[str, str]:
+    """``fused-problem.yaml`` and ``fused-mapping.yaml`` by name, ready for LoopTree.
+
+    Ranks are renamed where two Einsums use one name, as LoopTree knows ranks by name alone. What the tool counts otherwise
+    than it should (see :func:`unfaithful`) stands in the mapping's comments.
+    """
+    remarks = unfaithful(workload, mapping)
+    workload, mapping = with_unique_ranks(workload, mapping)
+    notes = [f"LoopTree: {remark}" for remark in remarks]
+    return {
+        "fused-problem.yaml": fused_problem_yaml(workload),
+        "fused-mapping.yaml": _yaml({"mapping": fused_mapping_document(mapping)}, notes),
+    }
+
+
+def with_unique_ranks(workload: Workload, mapping: FusedMapping) -> tuple[Workload, FusedMapping]:
+    """The same mapping with rank names that no two Einsums share."""
+    taken = [rank for einsum in workload.einsums for rank in einsum.ranks]
+    if len(set(taken)) == len(taken):
+        return workload, mapping
+    names: dict[str, dict[str, str]] = {}
+    used: set[str] = set()
+    for number, einsum in enumerate(workload.einsums, 1):
+        names[einsum.name] = {}
+        for rank in einsum.ranks:
+            name = rank if taken.count(rank) == 1 else f"{rank}{number}"
+            while name in used or (name != rank and name in taken):
+                name += "_"
+            names[einsum.name][rank] = name
+            used.add(name)
+    structure = checked(workload, mapping)
+    einsums = tuple(_renamed_einsum(einsum, names[einsum.name]) for einsum in workload.einsums)
+    nodes = _renamed_nodes(structure, mapping.nodes, (), tuple(structure.paths), names)
+    return replace(workload, einsums=einsums), FusedMapping(nodes)
+
+
+def _renamed_einsum(einsum: Einsum, names: dict[str, str]) -> Einsum:
+    def renamed(tensor: Tensor) -> Tensor:
+        projection = tuple(tuple(replace(term, rank=names[term.rank]) for term in terms) for terms in tensor.projection)
+        return replace(tensor, projection=projection)
+
+    return replace(einsum, ranks=tuple(names[rank] for rank in einsum.ranks), tensors=tuple(map(renamed, einsum.tensors)))
+
+
+def _renamed_nodes(
+    structure: Structure,
+    nodes: tuple[Node, ...],
+    address: tuple[int, ...],
+    group: tuple[str, ...],
+    names: dict[str, dict[str, str]],
+) -> tuple[Node, ...]:
+    head = structure.heads(group)[-1]
+    renamed: list[Node] = []
+    for at, node in enumerate(nodes):
+        if isinstance(node, Loop):
+            renamed.append(replace(node, rank=names[head][node.rank]))
+        elif isinstance(node, Branch):
+            members = structure.members((*address, at))
+            inside = (
+                _renamed_nodes(structure, branch, (*address, at, index), members[index], names)
+                for index, branch in enumerate(node.branches)
+            )
+            renamed.append(replace(node, branches=tuple(inside)))
+        else:
+            renamed.append(node)
+    return tuple(renamed)
+
+
+def unfaithful(workload: Workload, mapping: FusedMapping) -> list[str]:
+    """What LoopTree gets wrong, or does not answer, about a tree; empty for a tree that it evaluates by its own rules."""
+    structure = checked(workload, mapping)
+    remarks = []
+    groups = {address: structure.members(address) for address, node in mapping.walk if isinstance(node, Branch)}
+    for tensor, producer in structure.producers.items():
+        readers = structure.readers[tensor]
+        if len(readers) > 1:
+            remarks.append(
+                f"{tensor} of {producer} has {len(readers)} readers ({', '.join(readers)}): "
+                "their needs are intersected where the union is needed"
+            )
+    for members in groups.values():
+        group = [name for branch in members for name in branch]
+        heads = structure.heads(tuple(group))
+        common = set.intersection(*({t.name for t in structure.paths[name].einsum.inputs} for name in group))
+        if len(heads) > 1:
+            remarks.append(f"{' and '.join(heads)} both end below one branch node: there is no answer for a set with two heads")
+        elif len(group) > 1 and len(common) == 1:
+            remarks.append(
+                f"all of {', '.join(group)} read {common.pop()}: tiles follow that tensor and not what the consumers need"
+            )
+    return remarks
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
