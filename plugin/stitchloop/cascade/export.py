@@ -94,7 +94,7 @@ class GroupExport:
 
     def _tensor(self, at: int, name: str, dimensions: tuple[Dimension, ...], is_output: bool) -> Tensor:
         projection = tuple(tuple(Term(rank_name(t.rank, at), t.coefficient) for t in terms) for terms in dimensions)
-        return Tensor(name, projection, is_output, tuple(f"{name}_{n}" for n in range(len(dimensions))))
+        return Tensor(name, projection, is_output, tuple(f"{name}_r{n}" for n in range(len(dimensions))))
 
     @property
     def written(self) -> dict[str, int]:
@@ -209,9 +209,9 @@ class _Exporter:
         rank = "and".join(dict.fromkeys("".join(r for r in e.output.ranks if r not in shared.ranks) for e in equations))
         rank = rank if rank not in self.cascade.sizes else f"{rank}s"
         self.extra_sizes[rank] = sum(self.cascade.volume(r for r in e.output.ranks if r not in common) for e in equations)
-        output = "_".join(equation.output.tensor for equation in equations)
+        output = self._fresh("_".join(equation.output.tensor for equation in equations))
         weights = [access.tensor for e in equations for access in e.inputs if access != shared]
-        weight = "_".join(weights)
+        weight = self._fresh("_".join(weights))
         self.weights.append(weight)
         self.parts |= {output: tuple(e.output.tensor for e in equations), weight: tuple(weights)}
         self.notes.append(f"{output} and {weight} stand side by side along rank {rank}: {', '.join(node)} as one Einsum")
@@ -240,6 +240,13 @@ class _Exporter:
         return Step(
             name, equation.output.tensor, _or_one(tuple((Term(r),) for r in equation.output.ranks)), tuple(reads.items()), node
         )
+
+    def _fresh(self, name: str) -> str:
+        """The name, lengthened where a tensor of the cascade has it already."""
+        taken = {tensor.name for tensor in self.cascade.tensors}
+        while name in taken:
+            name += "_"
+        return name
 
     def _closes_loop(self, name: str, access: Access) -> bool:
         """A read of what earlier steps of this group's own recurrence wrote."""
@@ -314,7 +321,7 @@ class _Exporter:
         for name, found in shapes.items():
             if name in written or len(found) == 1:
                 continue
-            here = f"{name}_here"
+            here = self._fresh(f"{name}_here")
             plain = next((d for d in found if all(len(terms) == 1 for terms in d)), None)
             dimensions = plain or tuple((Term(f"{name}{n}"),) for n in range(len(found[0])))
             if plain is None:
@@ -338,7 +345,7 @@ class _Exporter:
             if step.output not in read:
                 results.append(step.output)
                 continue
-            out = f"{step.output}_out"
+            out = self._fresh(f"{step.output}_out")
             stores.append(Step(f"store_{step.output}", out, step.dimensions, ((step.output, step.dimensions),)))
             results.append(out)
             self.parts[out] = (step.output,)
@@ -355,7 +362,10 @@ class _Exporter:
         self.notes.append(
             f"{SINK} reads {', '.join(s.output for s in ends)}, so that the group has one end; what it moves does not count"
         )
-        return [*steps, Step(SINK, f"{SINK}_end", dimensions, tuple((step.output, step.dimensions) for step in ends))]
+        return [
+            *steps,
+            Step(SINK, self._fresh(f"{SINK}_end"), dimensions, tuple((step.output, step.dimensions) for step in ends)),
+        ]
 
     def _sizes(self, steps: Sequence[Step]) -> tuple[Mapping[str, int], ...]:
         """Rank sizes per step; a producer computes as far as its readers reach, padding included."""

@@ -202,7 +202,7 @@ class EquationError(ValueError):
 
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<name>[^\W\d]\w*)|(?P<mark>[-+*/=,()\[\]]))"
+    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[-+*/=,()\[\]]))"
 )
 _MAXIMAL_DEPTH = 60
 _MAXIMAL_TOKENS = 800

@@ -41,12 +41,12 @@ def merge_shared_inputs(cascade: Cascade) -> tuple[Node, ...]:
 
 
 def merged_cascade(cascade: Cascade, nodes: Iterable[Node]) -> Cascade:
-    """The algebraic step written out: each merged node is one multi-output Einsum, named ``E6+E8``."""
+    """The algebraic step written out: each merged node is one multi-output Einsum, named ``E6_E8``."""
     from dataclasses import replace
 
-    name_of = {name: "+".join(node) for node in nodes for name in node}
+    name_of = {name: "_".join(node) for node in nodes for name in node}
     einsums = tuple(
-        ExtendedEinsum("+".join(node), tuple(equation for name in node for equation in cascade.einsum(name).equations))
+        ExtendedEinsum("_".join(node), tuple(equation for name in node for equation in cascade.einsum(name).equations))
         for node in nodes
     )
     tensors = tuple(replace(tensor, producer=name_of.get(tensor.producer or "")) for tensor in cascade.tensors)

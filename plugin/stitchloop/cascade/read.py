@@ -191,7 +191,7 @@ class _Reader:
                 sizes[name] = self._integer(path, entry, {**self.constants, **sizes})
         variables: dict[str, str] = {}
         for name in entries:
-            if not name.isidentifier():
+            if not _is_name(name):
                 raise self.places.error(("ranks", name), f"'{name}' is no name", "use letters, digits and _")
             if name.lower() in variables:
                 raise self.places.error(
@@ -248,8 +248,8 @@ class _Reader:
             raise self.places.error(path, f"found {_kind(texts)}", "an equation such as 'Z[m,n] = A[m,k] * B[k,n]' is expected")
         equations = tuple(self._equation((*path, i) if len(texts) > 1 else path, text) for i, text in enumerate(texts))
         name = equations[0].output.tensor if name is None else name
-        if not isinstance(name, str):
-            raise self.places.error(path, f"found the name {name!r}", "a text is expected")
+        if not _is_name(name):
+            raise self.places.error(path, f"found the name {_kind(name)}", "use letters, digits and _")
         return ExtendedEinsum(name, equations)
 
     def _equation(self, path: tuple[str | int, ...], text: str) -> Equation:
@@ -353,6 +353,10 @@ class _Reader:
 def inferred_dimensions(accesses: Sequence[Access]) -> tuple[Index, ...]:
     """Dimensions of an input whose shape is not declared: those of its first access by plain ranks, else of its first one."""
     return next((a for a in accesses if all(index.plain_rank for index in a.indices)), accesses[0]).indices
+
+
+def _is_name(entry: Any) -> bool:
+    return isinstance(entry, str) and entry.isascii() and entry.isidentifier()
 
 
 def _kind(entry: Any) -> str:

@@ -12,6 +12,7 @@ from stitchloop.cascade.endtoend import UNFUSED, Choice, Runs, guide, no_room
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import Machine
 from stitchloop.cascade.performance import DETAILED, Performance, Settings
+from stitchloop.cascade.specs import group_files
 from stitchloop.cascade.strategies import ALL_STRATEGIES, Evaluated, baseline, evaluate, speed_of_light
 from stitchloop.write.files import to_json, write_files
 
@@ -65,6 +66,8 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
     light = speed_of_light(outcome.evaluated.stitching.cascade, request.machine)
     document = report.groups_document(outcome.evaluated, outcome.unfused, light, outcome.choice, request.strategy)
     files: dict[str, str | bytes] = {"groups.json": to_json(document)}
+    stitching = outcome.evaluated.stitching
+    files |= group_files(stitching.cascade, [group.nodes for group in stitching.groups], request.machine.buffer_words)
     if request.figures:
         from stitchloop.cascade.plots import figures
 
@@ -76,7 +79,9 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
         shown.append(report.end_to_end_table(outcome.choice))
     if request.strategy == AUTO and outcome.runs is not None:
         shown.append(report.guide_table(guide(request.cascade, request.machine, request.settings)))
-    return [*shown, f"wrote {', '.join(path.name for path in written)} to {output}"]
+    plain = [path.name for path in written if path.parent == output]
+    folders = sorted({path.parent.name for path in written if path.parent != output})
+    return [*shown, f"wrote {', '.join(plain)} and LoopTree's files in {folders[0]} to {folders[-1]}, all in {output}"]
 
 
 def solve(request: Request) -> Outcome:

@@ -46,6 +46,7 @@ def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: It
             raise InputError(str(directory / name), "this output would overwrite an input file", "name another folder with -o")
     try:
         for name, content in contents.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(directory / name, content)
     except OSError as error:
         raise InputError(str(directory), f"cannot write there ({error.strerror})", "name another folder with -o") from None
