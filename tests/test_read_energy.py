@@ -159,12 +159,15 @@ def test_accelergy_is_asked_where_it_is_installed(tmp_path: Path, monkeypatch: p
     found = architecture("components: {version: 0.4, classes: [{name: intmac, attributes: {width: must_specify}}]}")
     require_energy(found)
     assert (found.levels[3].energy.read, found.levels[3].area_um2) == (3.5, 100)
-    assert "Accelergy" in found.levels[3].energy.source
+    assert found.levels[3].energy.source == "Accelergy"
     given = yaml.safe_load(seen.read_text())
     (tree,) = given["architecture"]["subtree"]
     assert [local["name"] for local in tree["local"]] == ["DRAM[1..1]", "GLB[1..1]", "RF[1..8]", "MAC[1..16]"]
     assert tree["local"][1]["attributes"]["technology"] == "45nm"
     assert given["compound_components"]["classes"][0]["name"] == "intmac"
+    assert tree["attributes"]["global_cycle_seconds"] == 2e-9, "Accelergy insists on it"
+    assert 'technology: "45nm"' in seen.read_text(), "Accelergy takes words without quotes for expressions"
+    assert "width: must_specify" in seen.read_text(), "and those of compound components may be some"
 
 
 def test_a_table_in_the_input_spares_accelergy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,12 @@ _WORDS: dict[str, Any] = {
 Origin = tuple[str | None, int | None]
 
 
+class Quoted(str):
+    """A string that stands in quotes: a word even where an expression could stand, which Accelergy minds."""
+
+    __slots__ = ()
+
+
 class YamlMap(dict[str, Any]):
     """A mapping with the origin (file, line) of each key and its Timeloop tag, if any."""
 
@@ -197,7 +203,7 @@ class _Reader:
         value: Any
         size = 1
         if tag is None or tag == "!":
-            value = scalar(text, self._place(event)) if event.implicit[0] else text
+            value = scalar(text, self._place(event)) if event.implicit[0] else Quoted(text)
         elif tag == INCLUDE_TAG and text.isdigit() and int(text) < len(self.includes):
             value = self.includes[int(text)]
             size = expanded_size(value)

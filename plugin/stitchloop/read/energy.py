@@ -14,7 +14,7 @@ from typing import Any
 from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.errors import InputError
 from stitchloop.read.architecture import ArchitectureSource
-from stitchloop.read.document import parse
+from stitchloop.read.document import Quoted, parse
 from stitchloop.read.fields import Field
 from stitchloop.read.files import read_text
 from stitchloop.read.levels import Component, with_tables
@@ -99,12 +99,10 @@ def run_accelergy(command: list[str], source: ArchitectureSource, components: li
     InputError
         When it fails, runs too long, or writes no ERT.
     """
-    import yaml
-
     with tempfile.TemporaryDirectory(prefix="stitchloop-accelergy-") as folder:
         inputs = Path(folder, "architecture.yaml")
         document = accelergy_document(source, components)
-        inputs.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        inputs.write_text(_dumped(document), encoding="utf-8")
         try:
             done = subprocess.run(
                 [*command, str(inputs), "-o", folder],
@@ -123,17 +121,18 @@ def run_accelergy(command: list[str], source: ArchitectureSource, components: li
         if done.returncode != 0 or not ert.is_file():
             said = " ".join((done.stderr or done.stdout).split())[-300:] or "it said nothing"
             raise InputError("Accelergy", f"Accelergy gave no ERT ({said})", "give an ERT file instead")
-        energies = read_ert(_section(ert, "ERT", "ERT of Accelergy"))
-        areas = read_art(_section(art, "ART", "ART of Accelergy")) if art.is_file() else {}
+        energies = read_ert(_section(ert, "ERT", "Accelergy's ERT"), "Accelergy")
+        areas = read_art(_section(art, "ART", "Accelergy's ART")) if art.is_file() else {}
         return energies, areas
 
 
 def accelergy_document(source: ArchitectureSource, components: list[Field]) -> dict[str, Any]:
     """The architecture as Accelergy reads it: one subtree of components with all their attributes."""
     local = [_local(component) for component in source.components if not component.is_fanout and not component.is_ignored]
-    document: dict[str, Any] = {
-        "architecture": {"version": 0.4, "subtree": [{"name": "system_top_level", "local": local}]},
-    }
+    attributes = _words({"technology": "SET ME", **source.architecture.variables})
+    attributes |= {"version": 0.4, "global_cycle_seconds": source.architecture.cycle_seconds}
+    tree = {"name": "system_top_level", "attributes": attributes, "local": local}
+    document: dict[str, Any] = {"architecture": {"version": 0.4, "subtree": [tree]}}
     if components:
         document["compound_components"] = {"version": 0.4, "classes": [_plain(component.value) for component in components]}
     return document
@@ -141,7 +140,7 @@ def accelergy_document(source: ArchitectureSource, components: list[Field]) -> d
 
 def _local(component: Component) -> dict[str, Any]:
     node = component.field.value
-    attributes = {key: _plain(value) for key, value in component.attributes.items() if value is not None}
+    attributes = _words(component.attributes)
     attributes |= {"meshX": component.mesh.x, "meshY": component.mesh.y}
     local: dict[str, Any] = {
         "name": f"{component.name}[1..{component.mesh.x * component.mesh.y}]",
@@ -153,6 +152,25 @@ def _local(component: Component) -> dict[str, Any]:
         if node.get(key) is not None:
             local[key] = _plain(node[key])
     return local
+
+
+def _words(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluated attributes; strings that are left are words and no expressions."""
+    plain = {key: _plain(value) for key, value in attributes.items() if value is not None}
+    return {key: Quoted(value) if isinstance(value, str) else value for key, value in plain.items()}
+
+
+def _dumped(document: dict[str, Any]) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes words in quotes, and nothing by reference."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    Dumper.add_representer(Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"'))
+    return yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def _plain(value: Any) -> Any:

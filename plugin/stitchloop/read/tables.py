@@ -30,8 +30,8 @@ def component_of(name: str) -> str:
     return _RANGE.sub("", name).rsplit(".", 1)[-1].strip()
 
 
-def read_ert(section: Field) -> dict[str, Energy]:
-    """Energy per action of every component.
+def read_ert(section: Field, source: str = "") -> dict[str, Energy]:
+    """Energy per action of every component, noted as coming from ``source`` (otherwise the table's file).
 
     An action with several entries (arguments) counts its most expensive one, as in Timeloop; an action that is missing
     counts the most expensive of all.
@@ -41,7 +41,7 @@ def read_ert(section: Field) -> dict[str, Energy]:
     InputError
         For a table that is not of Accelergy's form, or a component that appears twice.
     """
-    source = f"ERT in {section.place.file or '<input>'}"
+    source = source or f"ERT in {section.place.file or '<input>'}"
     energies: dict[str, Energy] = {}
     for name, table in _tables(section):
         component = component_of(name)
