@@ -100,11 +100,11 @@ def gemm_chain(m: int, widths: list[int]) -> Workload:
 
 def random_template(shape: Shape, chance: random.Random) -> Template:
     """Any template of the mapspace."""
-    skeleton = chance.choice(_skeletons(shape))
-    picks = [[chance.choice(choices(walk, operand)) for operand in walk.op.operands] for walk in skeleton.walks]
+    walks = [chance.choice(orders) for orders in chance.choice(_skeletons(shape)).orders]
+    picks = [[chance.choice(choices(walk, operand)) for operand in walk.op.operands] for walk in walks]
     return Template(
-        skeleton.walks[0].loops[: skeleton.walks[0].shared],
-        tuple(walk.loops[walk.shared :] for walk in skeleton.walks),
+        walks[0].loops[: walks[0].shared],
+        tuple(walk.loops[walk.shared :] for walk in walks),
         tuple(tuple(pick.level for pick in own) for own in picks),
         tuple(tuple(pick.held for pick in own) for own in picks),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fused_chains import MACHINE, conv_pair, gemm_pair, gemm_then_activation, scale_then_gemm
+from fused_chains import MACHINE, conv_pair, gemm_chain, gemm_pair, gemm_then_activation, scale_then_gemm
 from stitchloop.fused.cache import SHIPPED, decoded, digest, encoded, pruned_rows
 from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.monomials import Extent, at_most, full_extent, tile_extent, times, trip_count
@@ -75,10 +75,11 @@ def _all_rows(structure) -> list[Row]:
     """Every template, compiled; equal ones once."""
     rows = {}
     for skeleton in skeletons(structure):
-        per_tensor = [[choices(walk, o) for o in walk.op.operands] for walk in skeleton.walks]
-        for picks in product(*(product(*tensors) for tensors in per_tensor)):
-            row = assemble(structure, skeleton.walks, picks)
-            rows.setdefault((row.repeats, row.sweeps, row.phases, row.dram), row)
+        for walks in product(*skeleton.orders):
+            per_tensor = [[choices(walk, o) for o in walk.op.operands] for walk in walks]
+            for picks in product(*(product(*tensors) for tensors in per_tensor)):
+                row = assemble(structure, walks, picks)
+                rows.setdefault((row.repeats, row.sweeps, row.phases, row.dram), row)
     return list(rows.values())
 
 
@@ -108,11 +109,12 @@ def _front(demand, traffic) -> set[tuple[int, int]]:
         (gemm_pair(5, 3, 7, 4), False),
         (gemm_then_activation(6, 4, 5), False),
         (scale_then_gemm(6, 4, 5), False),
+        (gemm_chain(3, [2, 2, 3, 2]), True),
         (conv_pair(6, 2, 3, 2), False),
         (conv_pair(7, 3, 2, 2, 1, 2), False),
         (conv_pair(4, 2, 3, 2, 3, 3, stride=2), False),
     ],
-    ids=["gemm", "gemm-uneven", "gemm-imperfect", "activation", "scale", "conv3x3", "conv1x1", "conv-stride"],
+    ids=["gemm", "gemm-uneven", "gemm-imperfect", "activation", "scale", "chain", "conv3x3", "conv1x1", "conv-stride"],
 )
 def test_nothing_is_lost(workload, perfect):
     """Best traffic at every capacity and the (buffer, DRAM access) front equal those of all rows, recomputing or not."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from stitchloop.fused.monomials import Extent, Monomial, at_most
 from stitchloop.fused.shape import Operand, Structure
-from stitchloop.fused.template import Choice, Row, Walk, assemble, choices, skeletons, useful
+from stitchloop.fused.template import Choice, Row, Skeleton, Walk, assemble, choices, level_count, skeletons, useful
 
 SAMPLES = 48
 
@@ -123,15 +123,53 @@ def prune(structure: Structure, mapspace: Mapspace | None = None) -> Pruned:
     raw: dict[tuple[frozenset[int], ...], int] = defaultdict(int)
     groups: dict[object, dict[object, Row]] = defaultdict(dict)
     for skeleton in skeletons(structure):
-        if mapspace is not None and not mapspace.admits(structure, skeleton.walks):
+        if mapspace is not None and not mapspace.admits(structure, skeleton.first):
             continue
-        levels = [[(mapspace or Everything()).levels(walk, o) for o in walk.op.operands] for walk in skeleton.walks]
-        for picks in product(*(product(*map(useful, tensors)) for tensors in levels)):
-            row = assemble(structure, skeleton.walks, picks)
+        options = [op_options(walks, mapspace or Everything()) for walks in skeleton.orders]
+        for chosen in product(*options):
+            row = assemble(structure, tuple(o.walk for o in chosen), tuple(o.picks for o in chosen))
             groups[row.group].setdefault((row.phases, row.dram), row)
-        raw[row.repeats] += skeleton.raw if mapspace is None else prod(len(c) for tensors in levels for c in tensors)
+        raw[row.repeats] += _raw(skeleton, mapspace)
     rows = [row for group in groups.values() for row in undominated(list(group.values()))]
     return Pruned(tuple(rows), sum(raw.values()), dict(raw), sum(map(len, groups.values())))
+
+
+def _raw(skeleton: Skeleton, mapspace: Mapspace | None) -> int:
+    """Templates that a skeleton stands for."""
+
+    def levels(walk: Walk, operand: Operand) -> int:
+        return level_count(skeleton, walk, operand) if mapspace is None else len(mapspace.levels(walk, operand))
+
+    return prod(sum(prod(levels(walk, o) for o in walk.op.operands) for walk in walks) for walks in skeleton.orders)
+
+
+class OpOption(NamedTuple):
+    """One Einsum's loop order and retention levels; blocks that keep their place through all phases, and those of its own phase."""
+
+    walk: Walk
+    picks: tuple[Choice, ...]
+    held: tuple[Monomial, ...]
+    own: tuple[Monomial, ...]
+
+
+def op_options(walks: Sequence[Walk], mapspace: Mapspace) -> list[OpOption]:
+    """The options of one Einsum under given shared loops, without those that another of them equals or beats by proof."""
+    found: dict[object, OpOption] = {}
+    for walk in walks:
+        for picks in product(*(useful(mapspace.levels(walk, o)) for o in walk.op.operands)):
+            blocks = [(pick.held, pick.block) for pick in picks]
+            held, own = (tuple(sorted(block for is_held, block in blocks if is_held is kind)) for kind in (True, False))
+            found.setdefault((held, own, tuple(pick.dram for pick in picks)), OpOption(walk, picks, held, own))
+    options = list(found.values())
+    if len(walks) == 1:
+        return options
+    return [v for n, v in enumerate(options) if not any(_beats(u, v) and (m < n or not _beats(v, u)) for m, u in enumerate(options) if m != n)]
+
+
+def _beats(u: OpOption, v: OpOption) -> bool:
+    if not all(at_most(a.dram, b.dram) for a, b in zip(u.picks, v.picks)):
+        return False
+    return routing(u.held, v.held, v.held) is not None and routing(u.held + u.own, v.held + v.own, v.held + v.own) is not None
 
 
 def undominated(rows: list[Row]) -> list[Row]:
@@ -145,12 +183,9 @@ def undominated(rows: list[Row]) -> list[Row]:
     kept: list[int] = []
     dropped: list[int] = []
     for at in order:
-        if any(dominates(rows[other], rows[at]) for other in _perhaps_below(at, kept, buffer, dram)):
-            dropped.append(at)
-        elif any(dominates(rows[other], rows[at]) for other in _perhaps_below(at, dropped, buffer, dram)):
-            dropped.append(at)
-        else:
-            kept.append(at)
+        below = (_perhaps_below(at, others, buffer, dram) for others in (kept, dropped))
+        is_below = any(dominates(rows[other], rows[at]) for others in below for other in others)
+        (dropped if is_below else kept).append(at)
     return [rows[at] for at in sorted(kept)]
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations, product
-from math import prod
+from itertools import permutations
 from typing import NamedTuple
 
-from stitchloop.fused.monomials import ONE, Extent, Monomial, at_most, full_extent, tile_extent, times, trip_count
+from stitchloop.fused.monomials import ONE, Extent, Monomial, at_most, full_extent, tile_extent, trip_count
 from stitchloop.fused.monomials import product as extents_product
 from stitchloop.fused.shape import Index, Op, Operand, Structure
 
@@ -44,9 +43,8 @@ class Template:
     def loops(self, op: int) -> tuple[int, ...]:
         return self.shared + self.inner[op]
 
-    def recomputed(self, structure: Structure) -> tuple[frozenset[int], ...]:
-        """For each Einsum the shared ranks that it does not have: it runs again for each of their tiles."""
-        return tuple(frozenset(self.shared) - op.ranks for op in structure.ops)
+    def walks(self, structure: Structure) -> tuple[Walk, ...]:
+        return _walks(structure, self.shared, self.inner)
 
 
 class Choice(NamedTuple):
@@ -94,7 +92,10 @@ class Row:
 
 
 class Walk(NamedTuple):
-    """The loops of one Einsum: the shared ones first."""
+    """The loops of one Einsum: the shared ones first.
+
+    An Einsum other than the head rests while shared loops run inside the last one that cuts its output: its block is still there.
+    """
 
     structure: Structure
     op: Op
@@ -107,9 +108,28 @@ class Walk(NamedTuple):
     def is_shared(self, rank: int) -> bool:
         return rank in self.loops[: self.shared]
 
+    @property
+    def active(self) -> tuple[int, ...]:
+        """The shared loops at whose steps the Einsum runs."""
+        shared = self.loops[: self.shared]
+        if self.op is self.structure.head:
+            return shared
+        cutting = [at for at, rank in enumerate(shared) if rank in self.op.output.ranks]
+        return shared[: cutting[-1] + 1] if cutting else ()
+
+    def running(self, level: int) -> tuple[int, ...]:
+        """The loops among the outermost ``level`` at whose steps the Einsum runs."""
+        idle = self.loops[len(self.active) : self.shared]
+        return tuple(rank for rank in self.loops[:level] if rank not in idle)
+
+    @property
+    def repeats(self) -> frozenset[int]:
+        """Ranks of shared loops that the Einsum does not have: it runs again for each of their tiles."""
+        return frozenset(self.active) - self.op.ranks
+
     def keeps_halo(self, rank: int) -> bool:
-        """The innermost shared loop slides: the overlap of the intermediate blocks is kept, not computed again."""
-        return self.shared > 0 and self.loops[self.shared - 1] == rank
+        """The innermost of these loops slides: the overlap of the intermediate blocks is kept, not computed again."""
+        return bool(self.active) and self.active[-1] == rank
 
 
 def sweep(walk: Walk, rank: int) -> Extent:
@@ -162,7 +182,7 @@ def block_words(walk: Walk, operand: Operand, level: int) -> Monomial:
 
 def _traffic(walk: Walk, operand: Operand, level: int, held: bool) -> Monomial:
     """Words that cross the DRAM interface for an input; words written for the chain's output."""
-    outside = walk.loops[:level]
+    outside = walk.running(level)
     last = outside[-1] if outside and (held or level != walk.shared) else None
 
     def along(index: Index) -> Extent:
@@ -190,14 +210,16 @@ def choices(walk: Walk, operand: Operand) -> tuple[Choice, ...]:
     """Every retention level of one tensor, compiled."""
     if operand.kind == "intermediate":
         return (_choice(walk, operand, walk.shared, True),)
-    return tuple(_choice(walk, operand, level, held) for level in _levels(walk, operand) for held in _lifetimes(walk, operand, level))
+    return tuple(
+        _choice(walk, operand, level, held) for level in _levels(walk, operand) for held in _lifetimes(walk, operand, level)
+    )
 
 
 def _lifetimes(walk: Walk, operand: Operand, level: int) -> tuple[bool, ...]:
     """Whether a block at this level may keep its place through all phases."""
     if level != walk.shared or not level:
         return (level < walk.shared,)
-    rank = walk.loops[level - 1]
+    rank = walk.active[-1] if walk.active else -1
     slides = any(i.rank == rank and _overlaps(i, walk.range_of(rank)) for i in operand.index)
     return (False, True) if slides else (False,)
 
@@ -214,6 +236,7 @@ def _choice(walk: Walk, operand: Operand, level: int, held: bool) -> Choice:
 
 def useful(options: tuple[Choice, ...]) -> tuple[Choice, ...]:
     """The choices of one tensor that no other choice of it is proved to beat or equal in block, traffic and lifetime."""
+
     def beats(u: Choice, v: Choice) -> bool:
         return at_most(u.block, v.block) and at_most(u.dram, v.dram) and u.held <= v.held
 
@@ -261,7 +284,7 @@ def assemble(structure: Structure, walks: tuple[Walk, ...], chosen: tuple[tuple[
         tuple(tuple(pick.dram for pick in picks) for picks in chosen),
         tuple(tuple(sweep(walk, i.rank) for i in walk.op.ranges) for walk in walks),
         tuple(tuple(tiles_along(walk, i.rank) for i in walk.op.ranges) for walk in walks),
-        template.recomputed(structure),
+        tuple(walk.repeats for walk in walks),
     )
 
 
@@ -270,17 +293,27 @@ def _walks(structure: Structure, shared: tuple[int, ...], inner: tuple[tuple[int
 
 
 class Skeleton(NamedTuple):
-    """Shared loops and loop orders without retention levels, and how many raw templates they stand for."""
+    """Shared loops, and for each Einsum the loop orders that may go with them.
 
-    walks: tuple[Walk, ...]
-    raw: int
+    ``together``: the orders of the Einsums belong to one common order, so that the n-th of each go together; else they are free.
+    ``positions`` counts retention levels per tensor where they are positions in that common order (0: loops of the Einsum alone).
+    """
+
+    orders: tuple[tuple[Walk, ...], ...]
+    together: bool
+    positions: int
+
+    @property
+    def first(self) -> tuple[Walk, ...]:
+        """One of its loop orders for each Einsum."""
+        return tuple(walks[0] for walks in self.orders)
 
 
 def skeletons(structure: Structure) -> Iterator[Skeleton]:
     """Every choice of shared loops and loop orders.
 
-    For one Einsum or a pair, the loops of all ranks stand in one common order (their retention levels count its positions); in longer chains
-    each Einsum orders its own loops.
+    For one Einsum or a pair, the loops of all ranks stand in one common order (their retention levels count its positions); in
+    longer chains each Einsum orders its own loops.
     """
     if len(structure.ops) <= 2:
         yield from _in_common_order(structure)
@@ -300,28 +333,28 @@ def _in_common_order(structure: Structure) -> Iterator[Skeleton]:
             shared = order[:count]
             if not structure.shareable.issuperset(shared):
                 break
-            if not _is_canonical(structure, shared):
-                continue
-            inner = tuple(tuple(r for r in order[count:] if r in op.ranks) for op in structure.ops)
-            walks = _walks(structure, shared, inner)
-            yield Skeleton(walks, prod(_common_levels(walk, o, order) for walk in walks for o in walk.op.operands))
-
-
-def _common_levels(walk: Walk, operand: Operand, order: tuple[int, ...]) -> int:
-    if operand.kind == "intermediate":
-        return 1
-    own = _levels(walk, operand)
-    twice = len(_lifetimes(walk, operand, walk.shared)) - 1 if len(own) > walk.shared else 0
-    return (len(own) if len(own) <= walk.shared else len(order) + 1) + twice
+            if _is_canonical(structure, shared):
+                inner = tuple(tuple(r for r in order[count:] if r in op.ranks) for op in structure.ops)
+                yield Skeleton(tuple((walk,) for walk in _walks(structure, shared, inner)), True, len(order) + 1)
 
 
 def _in_own_orders(structure: Structure) -> Iterator[Skeleton]:
     shareable = sorted(structure.shareable)
     for count in range(len(shareable) + 1):
         for shared in permutations(shareable, count):
-            if not _is_canonical(structure, shared):
-                continue
-            orders = [tuple(permutations(sorted((op.ranks & structure.looped) - set(shared)))) for op in structure.ops]
-            for inner in product(*orders):
-                walks = _walks(structure, shared, inner)
-                yield Skeleton(walks, prod(len(choices(w, o)) for w in walks for o in w.op.operands))
+            if _is_canonical(structure, shared):
+                yield Skeleton(tuple(_own_orders(structure, op, shared) for op in structure.ops), False, 0)
+
+
+def _own_orders(structure: Structure, op: Op, shared: tuple[int, ...]) -> tuple[Walk, ...]:
+    own = sorted((op.ranks & structure.looped) - set(shared))
+    return tuple(Walk(structure, op, shared + inner, len(shared)) for inner in permutations(own))
+
+
+def level_count(skeleton: Skeleton, walk: Walk, operand: Operand) -> int:
+    """Retention levels of one tensor as the raw mapspace counts them."""
+    own = choices(walk, operand)
+    limited = len(_levels(walk, operand)) <= walk.shared
+    if not skeleton.positions or limited or operand.kind == "intermediate":
+        return len(own)
+    return len(own) + skeleton.positions - (len(walk.loops) + 1)
