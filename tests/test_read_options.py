@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from read_cases import ARCHITECTURE, PROBLEM, complaint, spec_of
+from stitchloop.errors import InputError
 from stitchloop.options import MapperOptions
+from stitchloop.read.mapper import parse_metrics
 
 
 def options(body: str, *others: str) -> MapperOptions:
@@ -29,6 +31,13 @@ def options(body: str, *others: str) -> MapperOptions:
 )
 def test_metrics_get_one_name_each(written: str, metrics: tuple[str, ...]) -> None:
     assert options(written, ARCHITECTURE).metrics == metrics
+
+
+def test_metrics_of_the_command_line_are_read_alike() -> None:
+    assert parse_metrics("cycles, energy") == ("delay", "energy")
+    for text in ("speed", "", ","):
+        with pytest.raises(InputError, match="--objective"):
+            parse_metrics(text)
 
 
 def test_ordered_accesses_are_those_of_all_levels_from_the_outermost() -> None:

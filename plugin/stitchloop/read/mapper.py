@@ -67,6 +67,25 @@ def read_options(section: Field, architecture: Architecture | None) -> MapperOpt
     )
 
 
+def parse_metrics(text: str, architecture: Architecture | None, origin: str) -> tuple[str, ...]:
+    """Metrics written on a command line, by commas; ``origin`` names the option in errors.
+
+    Raises
+    ------
+    InputError
+        For an unknown metric.
+    """
+    return _metrics(Field(text, file=origin), architecture)
+
+
+def parse_metrics(text: str, architecture: Architecture | None = None, *, option: str = "--objective") -> tuple[str, ...]:
+    """Metrics from one text, by commas or blanks, as the command line gives them. Names as in :func:`read_options`."""
+    metrics = _metrics(Field(text, file=option), architecture)
+    if not metrics:
+        Field(text, file=option).fail("no metric", "name one, such as edp")
+    return metrics
+
+
 def _prefix(field: Field) -> str:
     """A file name without folders: outputs stay in the output folder."""
     text = field.text()
@@ -77,7 +96,7 @@ def _prefix(field: Field) -> str:
 
 def _metrics(field: Field, architecture: Architecture | None) -> tuple[str, ...]:
     metrics: list[str] = []
-    for item in [field] if isinstance(field.value, str) and "," not in field.value else _split(field):
+    for item in _split(field):
         for metric in _metric(item, architecture):
             if metric not in metrics:
                 metrics.append(metric)
@@ -86,7 +105,7 @@ def _metrics(field: Field, architecture: Architecture | None) -> tuple[str, ...]
 
 def _split(field: Field) -> list[Field]:
     if isinstance(field.value, str):
-        return [Field(word, key=field.key, parent=field.parent) for word in field.words()]
+        return [Field(word, file=field.file, key=field.key, parent=field.parent) for word in field.words()]
     return field.items()
 
 
