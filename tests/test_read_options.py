@@ -7,7 +7,7 @@ import pytest
 from read_cases import ARCHITECTURE, PROBLEM, complaint, spec_of
 from stitchloop.errors import InputError
 from stitchloop.options import MapperOptions
-from stitchloop.read.mapper import parse_metrics
+from stitchloop.read.options import parse_metrics
 
 
 def options(body: str, *others: str) -> MapperOptions:
@@ -34,10 +34,10 @@ def test_metrics_get_one_name_each(written: str, metrics: tuple[str, ...]) -> No
 
 
 def test_metrics_of_the_command_line_are_read_alike() -> None:
-    assert parse_metrics("cycles, energy") == ("delay", "energy")
+    assert parse_metrics("cycles, energy", None, "--objective") == ("delay", "energy")
     for text in ("speed", "", ","):
         with pytest.raises(InputError, match="--objective"):
-            parse_metrics(text)
+            parse_metrics(text, None, "--objective")
 
 
 def test_ordered_accesses_are_those_of_all_levels_from_the_outermost() -> None:

@@ -17,7 +17,7 @@ from stitchloop.read.energy import with_energy
 from stitchloop.read.fields import Field, nearest
 from stitchloop.read.files import is_template, read_text
 from stitchloop.read.mapping import read_mapping
-from stitchloop.read.mapper import read_options
+from stitchloop.read.options import read_options
 from stitchloop.read.problem import read_einsum
 from stitchloop.spec import Spec
 from stitchloop.workload import Workload

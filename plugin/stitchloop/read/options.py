@@ -73,16 +73,12 @@ def parse_metrics(text: str, architecture: Architecture | None, origin: str) -> 
     Raises
     ------
     InputError
-        For an unknown metric.
+        For an unknown metric, or none.
     """
-    return _metrics(Field(text, file=origin), architecture)
-
-
-def parse_metrics(text: str, architecture: Architecture | None = None, *, option: str = "--objective") -> tuple[str, ...]:
-    """Metrics from one text, by commas or blanks, as the command line gives them. Names as in :func:`read_options`."""
-    metrics = _metrics(Field(text, file=option), architecture)
+    field = Field(text, file=origin)
+    metrics = _metrics(field, architecture)
     if not metrics:
-        Field(text, file=option).fail("no metric", "name one, such as edp")
+        field.fail("no metric", "name one, such as edp")
     return metrics
 
 
