@@ -23,9 +23,13 @@ class Difference:
     looptree: int
     reason: str
 
+    @property
+    def figure(self) -> str:
+        """The figure's name: ``reads 1/S/Producer``."""
+        return f"{self.quantity} {_joined(self.key) if isinstance(self.key, tuple) else self.key}"
+
     def __str__(self) -> str:
-        key = "/".join(map(str, self.key)) if isinstance(self.key, tuple) else str(self.key)
-        return f"{self.quantity} {key}: sound {self.sound}, LoopTree {self.looptree}: {self.reason}"
+        return f"{self.figure}: sound {self.sound}, LoopTree {self.looptree}: {self.reason}"
 
 
 @dataclass(frozen=True)

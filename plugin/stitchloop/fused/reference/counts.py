@@ -66,7 +66,13 @@ class _Counter:
             for tensor in path.einsum.tensors:
                 self._move(path, tensor)
         capacity, varies = self._capacity()
-        return Counts(capacity, varies, dict(self.reads), dict(self.writes), {n: _operations(s) for n, s in self.spaces.items()})
+        return Counts(
+            capacity,
+            varies,
+            dict(self.reads),
+            dict(self.writes),
+            {name: _operations(self.spaces[name]) for name in self.structure.paths},
+        )
 
     def _move(self, path: Path, tensor: Tensor) -> None:
         """Counts what one Einsum moves of one tensor: from each of its storage nodes to the next one inside."""
