@@ -1,17 +1,24 @@
-"""``stitchloop map``: finds the best mapping of one Einsum, of a fused list of Einsums, or of a cascade."""
+"""``stitchloop map``: finds the best mapping of one Einsum, of a fused list of Einsums, of a cascade, or of many layers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from stitchloop.cli.options import Files, FrontendCompatible, OutputFolder, Variables, console, read_spec
+from stitchloop.errors import InputError
 
 if TYPE_CHECKING:
-    from stitchloop.options import MapperOptions
+    from stitchloop.spec import Spec
+    from stitchloop.write.summary import Summary
+
+FUSED = "Fused work (a list of Einsums)"
+CASCADE = "Cascades"
+NETWORK = "Whole networks"
+LIMITS = "Limits"
 
 
 def map_command(
@@ -19,47 +26,136 @@ def map_command(
     output: OutputFolder = Path("."),
     settings: Variables = None,
     objective: Annotated[
-        str | None, typer.Option(help="edp, energy, delay, last-level-accesses or accesses-LEVEL; several, by commas, in order.")
+        str | None,
+        typer.Option(
+            help="edp, energy, delay, last-level-accesses, accesses-LEVEL (fused: energy, latency, edp, dram, buffer); "
+            "several, by commas, the first deciding."
+        ),
     ] = None,
-    pareto: Annotated[str | None, typer.Option(help="Pareto front of two or three objectives, by commas.")] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds after which the best so far is returned, with its gap.")
-    ] = None,
-    memory_limit: Annotated[float | None, typer.Option(help="MiB that the search may use.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; the answer is the same on any number.")] = None,
+    pareto: Annotated[str | None, typer.Option(help="Also the Pareto front of two or three objectives, by commas.")] = None,
     imperfect: Annotated[bool, typer.Option("--imperfect", help="Admit factors that do not divide the rank sizes.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also show what 500 valid random mappings reach.")] = False,
     frontend_compatible: FrontendCompatible = False,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which the best so far is returned, with its gap.", rich_help_panel=LIMITS)
+    ] = None,
+    memory_limit: Annotated[float | None, typer.Option(help="MiB that the search may use.", rich_help_panel=LIMITS)] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads; the answer is the same on any number.", rich_help_panel=LIMITS)
+    ] = None,
+    softmax: Annotated[
+        str, typer.Option(help="Softmax between two Einsums: none, added (to the time) or overlapped.", rich_help_panel=FUSED)
+    ] = "none",
+    softmax_ops: Annotated[float, typer.Option(help="Operations of softmax per element.", rich_help_panel=FUSED)] = 10.0,
+    arrays: Annotated[
+        str, typer.Option(help="Several PE arrays split one head, or take heads of their own.", rich_help_panel=FUSED)
+    ] = "split",
+    reconfigurable: Annotated[
+        bool, typer.Option("--reconfigurable", help="Choose the array's logical shape for each Einsum.", rich_help_panel=FUSED)
+    ] = False,
+    perfect: Annotated[
+        bool, typer.Option("--perfect", help="Only tile sizes that divide the rank sizes.", rich_help_panel=FUSED)
+    ] = False,
+    ablation: Annotated[
+        str,
+        typer.Option(help="A smaller mapspace: ordering, buffer, flash-attention-2, flat or tileflow.", rich_help_panel=FUSED),
+    ] = "full",
+    capacity: Annotated[
+        int | None, typer.Option(min=1, help="Words of buffer instead of the architecture's.", rich_help_panel=FUSED)
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="optimal, or a greedy strategy: none, ri, ri+rsb, ri+rsb+rsp, full.", rich_help_panel=CASCADE)
+    ] = "optimal",
+    layers: Annotated[
+        Path | None,
+        typer.Option(help="Map every problem of a folder, or of a list of files (one path a line).", rich_help_panel=NETWORK),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Layers mapped at the same time.", rich_help_panel=NETWORK)] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler that maps the layers.", rich_help_panel=NETWORK)
+    ] = None,
 ) -> None:
     """Find the best mapping, with proof.
 
-    Example: stitchloop map arch/nvdla_like problems/gemm.yaml mappers/edp.yaml -o out
+    Example: stitchloop map nvdla_like problems/resnet18/02_conv2 mappers/edp -o out
     """
-    spec = read_spec(files, settings, frontend_compatible)
     changes = {
-        "metrics": _metrics(objective),
-        "pareto": _metrics(pareto),
         "time_limit": time_limit,
         "memory_limit_mb": memory_limit,
         "num_threads": threads,
         "imperfect": imperfect or None,
     }
-    spec = replace(spec, options=_override(spec.options, changes))
+    if layers is not None:
+        _map_layers(files, layers, output, settings, frontend_compatible, objective, changes, jobs, scheduler)
+        return
+    spec = read_spec(files, settings, frontend_compatible)
+    if spec.cascade is not None:
+        from stitchloop.cascade.map import run as run_cascade
+
+        summary = run_cascade(_with_options(spec, objective, pareto, changes, named=True), output, strategy)
+    elif spec.workload is not None and len(spec.workload.einsums) > 1:
+        spec = _with_options(spec, objective, pareto, changes, named=True)
+        fused = {
+            "softmax": softmax,
+            "softmax_ops": softmax_ops,
+            "arrays": arrays,
+            "reconfigurable": reconfigurable,
+            "perfect": perfect,
+            "ablation": ablation,
+            "capacity": capacity,
+        }
+        summary = _map_fused(spec, output, fused)
+    else:
+        summary = _map_one(_with_options(spec, objective, pareto, changes), output, compare)
+    summary.show(console())
+
+
+def _with_options(spec: Spec, objective: str | None, pareto: str | None, changes: dict[str, Any], named: bool = False) -> Spec:
+    """Options of the command line win over the mapper section. ``named``: objectives are checked by who uses them."""
+    from stitchloop.read.options import parse_metrics
+
+    def parsed(text: str | None, origin: str) -> tuple[str, ...] | None:
+        if text is None:
+            return None
+        if named:
+            return tuple(name.strip() for name in text.split(",") if name.strip())
+        return parse_metrics(text, spec.architecture, origin)
+
+    changes = changes | {"metrics": parsed(objective, "--objective"), "pareto": parsed(pareto, "--pareto")}
+    return replace(spec, options=replace(spec.options, **{name: value for name, value in changes.items() if value is not None}))
+
+
+def _map_one(spec: Spec, output: Path, compare: bool) -> Summary:
     from stitchloop.cli.progress import search_progress
     from stitchloop.cli.run import MapSwitches, run_map
 
     with search_progress() as progress:
-        summary = run_map(spec, output, MapSwitches(compare=compare, progress=progress))
-    summary.show(console())
+        return run_map(spec, output, MapSwitches(compare=compare, progress=progress))
 
 
-def _override(options: MapperOptions, changes: dict[str, Any]) -> MapperOptions:
-    """Options of the command line win over the mapper section of the files."""
-    given = {name: value for name, value in changes.items() if value is not None}
-    return replace(options, **given)
+def _map_fused(spec: Spec, output: Path, switches: dict[str, Any]) -> Summary:
+    from stitchloop.fused.map import options_of
+    from stitchloop.fused.run import run as run_fused
+
+    _one_of("--softmax", switches["softmax"], ("none", "added", "overlapped"))
+    _one_of("--arrays", switches["arrays"], ("split", "heads"))
+    return cast("Summary", run_fused(spec, output, replace(options_of(spec), **switches)))
 
 
-def _metrics(text: str | None) -> tuple[str, ...] | None:
-    from stitchloop.read.mapper import parse_metrics
+def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(option, f"'{value}'", f"use one of {', '.join(choices)}")
 
-    return None if text is None else parse_metrics(text)
+
+def _map_layers(
+    files: list[Path],
+    layers: Path,
+    output: Path,
+    settings: list[str] | None,
+    frontend_compatible: bool,
+    objective: str | None,
+    changes: dict[str, Any],
+    jobs: int | None,
+    scheduler: str | None,
+) -> None:
+    raise InputError("--layers", "not wired", "")
