@@ -56,6 +56,9 @@ def show_warnings(sentences: tuple[str, ...]) -> None:
 
 
 def console() -> Console:
+    """The screen; 110 columns where the output is no terminal."""
+    import sys
+
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 110)
