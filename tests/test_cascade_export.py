@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from cascade_strategies import cascades
 from stitchloop.cascade.agreement import agreement, dram_words
 from stitchloop.cascade.crossing import crossing
-from stitchloop.cascade.export import SINK, export_group
+from stitchloop.cascade.export import export_group
 from stitchloop.cascade.export_mapping import BUFFER, map_group
+from stitchloop.cascade.group_export import SINK
 from stitchloop.cascade.read import load_cascade, read_cascade
 from stitchloop.cascade.stitch import STRATEGIES, stitch
 from stitchloop.fused.check import check_workload

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stitchloop.cascade.cascade import State
-from stitchloop.cascade.expression import Binary, EquationError, Number, Unary, parse_equation, to_text
+from stitchloop.cascade.expression import Binary, Number, Unary, to_text
 from stitchloop.cascade.graph import cascade_graph, draw
+from stitchloop.cascade.parse import EquationError, parse_equation
 from stitchloop.cascade.read import is_cascade, load_cascade, read_cascade
 from stitchloop.cascade.show import table, to_yaml
 from stitchloop.cascade.stitch import stitch

@@ -17,7 +17,7 @@ from stitchloop.cascade.candidates import walk
 from stitchloop.cascade.compute import array_work, equation_operations, function_operations, lane_work
 from stitchloop.cascade.endtoend import Runs
 from stitchloop.cascade.evaluate import Model
-from stitchloop.cascade.expression import parse_equation
+from stitchloop.cascade.parse import parse_equation
 from stitchloop.cascade.performance import DETAILED, IDEAL, Performance
 from stitchloop.cascade.read import read_cascade
 from stitchloop.cascade.roofline import attainable, ceilings, einsum_points, group_points

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stitchloop.cascade.crossing import Crossing
-from stitchloop.cascade.export import SINK, GroupExport
 from stitchloop.cascade.export_mapping import DRAM, MappedGroup
+from stitchloop.cascade.group_export import SINK, GroupExport
 from stitchloop.fused.stats import FusedStats
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from stitchloop.cascade.export import SINK, Dimension, GroupExport, rank_name, reach, volume
+from stitchloop.cascade.group_export import SINK, Dimension, GroupExport, rank_name, reach, volume
 from stitchloop.fused.reference.evaluate import evaluate_fused
 from stitchloop.fused.stats import FusedStats
 from stitchloop.fused.tree import Branch, Compute, FusedMapping, Node, Storage, Temporal
@@ -66,7 +66,7 @@ def map_group(export: GroupExport, limit: int | None = None) -> MappedGroup:
     assert best is not None
     choice = best[1]
     tree = choice.tree()
-    stats = evaluate_fused(export.workload, tree, compare=False)
+    stats = evaluate_fused(export.workload, tree)
     return MappedGroup(export, tree, choice.tile, choice.weights_stay, stats, limit is None or stats.capacity[BUFFER] <= limit)
 
 

@@ -26,8 +26,9 @@ from typing import Any
 
 from stitchloop.cascade.cascade import Cascade, CascadeTensor, ExtendedEinsum, Rank, State
 from stitchloop.cascade.check import check_cascade, close_to, einsum_path
-from stitchloop.cascade.expression import Access, Equation, EquationError, Index, parse_equation, parse_indices, parse_scalar
+from stitchloop.cascade.expression import Access, Equation, Index
 from stitchloop.cascade.order import topological_order
+from stitchloop.cascade.parse import EquationError, parse_equation, parse_indices, parse_scalar
 from stitchloop.cascade.places import Places
 from stitchloop.cascade.scalar import evaluate_scalar
 from stitchloop.errors import InputError

@@ -60,6 +60,7 @@ class GroupSpec:
                 for row in self.rows
             ],
             "not_expressed": list(export.not_expressed),
+            "counted_otherwise_by_looptree": [str(difference) for difference in stats.differences],
         }
 
 
