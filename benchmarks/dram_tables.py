@@ -1,7 +1,7 @@
 """Least DRAM traffic of fused pairs against buffer size, with and without recomputation, over all divisor tilings.
 
-Figures are multiples of the compulsory traffic (every tensor that leaves or enters the chip, once). Published: recomputation lowers the traffic
-of GPT-3-6.7B attention by 1.20 to 1.31.
+Figures are multiples of the compulsory traffic (every tensor that leaves or enters the chip, once). Published: recomputation
+lowers the traffic of GPT-3-6.7B attention by 1.20 to 1.31.
 
     python benchmarks/dram_tables.py [--json] [--imperfect]
 """
@@ -39,7 +39,9 @@ def gemm_pair(i: int, k: int, l: int, j: int) -> Workload:  # noqa: E741
 
     producer = (tensor("A", "I1 K1"), tensor("B", "K1 L1"), tensor("S", "I1 L1", True))
     consumer = (tensor("S", "I2 L2"), tensor("D", "L2 J2"), tensor("E", "I2 J2", True))
-    return Workload((Einsum("Producer", ("I1", "K1", "L1"), (i, k, l), producer), Einsum("Consumer", ("I2", "L2", "J2"), (i, l, j), consumer)))
+    return Workload(
+        (Einsum("Producer", ("I1", "K1", "L1"), (i, k, l), producer), Einsum("Consumer", ("I2", "L2", "J2"), (i, l, j), consumer))
+    )
 
 
 def least_traffic(shape: Shape, capacity: int, recompute: bool, perfect: bool = True) -> int:
@@ -63,7 +65,8 @@ def tables(perfect: bool = True) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def megabytes_of_one_gpt3_head() -> dict[str, float]:
-    """DRAM traffic of one GPT-3-6.7B head, 8-bit words, 64 KB, with perfect and imperfect tile sizes (AccelForge: 8.91 and 5.77)."""
+    """DRAM traffic of one GPT-3-6.7B head, 8-bit words, 64 KB, with perfect and imperfect tile sizes (AccelForge: 8.91 and
+    5.77)."""
     shape = shape_of(gemm_pair(2048, 128, 2048, 128))
     return {kind: least_traffic(shape, 1 << 16, True, kind == "perfect") / 1e6 for kind in ("perfect", "imperfect")}
 

@@ -1,8 +1,8 @@
 """Time, memory and mapspace of the fused search, each case in a process of its own, with the pruning cache warm and cold apart.
 
-``seconds_warm``: one search in a running process (shape, rows from the shipped set or the cache, evaluation, proof). ``seconds_cold``: the
-same in a fresh process with pruning done anew. Published: 7.6e8 mappings in 3.5 s on eight cores for GPT-3-6.7B at 2048 tokens, under 25 s at
-128K tokens, time growing with the 0.4th power of the sequence length.
+``seconds_warm``: one search in a running process (shape, rows from the shipped set or the cache, evaluation, proof).
+``seconds_cold``: the same in a fresh process with pruning done anew. Published: 7.6e8 mappings in 3.5 s on eight cores for
+GPT-3-6.7B at 2048 tokens, under 25 s at 128K tokens, time growing with the 0.4th power of the sequence length.
 
     python benchmarks/fused_speed.py [--json] [--case NAME]
 """

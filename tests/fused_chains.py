@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 from stitchloop.fused.machine import Machine, Port
 from stitchloop.fused.shape import Shape
@@ -31,10 +32,18 @@ def gemm_pair(i: int, k: int, l: int, j: int, heads: int = 1) -> Workload:  # no
     """S[i,l] = A[i,k] B[k,l]; E[i,j] = S[i,l] D[l,j], with a heads rank when there are several."""
     h1, h2, one, two = ("H1 ", "H2 ", {"H1": heads}, {"H2": heads}) if heads > 1 else ("", "", {}, {})
     producer = einsum(
-        "Producer", {**one, "I1": i, "K1": k, "L1": l}, tensor("A", h1 + "I1 K1"), tensor("B", h1 + "K1 L1"), tensor("S", h1 + "I1 L1", True)
+        "Producer",
+        {**one, "I1": i, "K1": k, "L1": l},
+        tensor("A", h1 + "I1 K1"),
+        tensor("B", h1 + "K1 L1"),
+        tensor("S", h1 + "I1 L1", True),
     )
     consumer = einsum(
-        "Consumer", {**two, "I2": i, "L2": l, "J2": j}, tensor("S", h2 + "I2 L2"), tensor("D", h2 + "L2 J2"), tensor("E", h2 + "I2 J2", True)
+        "Consumer",
+        {**two, "I2": i, "L2": l, "J2": j},
+        tensor("S", h2 + "I2 L2"),
+        tensor("D", h2 + "L2 J2"),
+        tensor("E", h2 + "I2 J2", True),
     )
     return Workload((producer, consumer))
 
@@ -88,11 +97,15 @@ def scale_then_gemm(i: int, l: int, j: int) -> Workload:  # noqa: E741
 def gemm_chain(m: int, widths: list[int]) -> Workload:
     """Fully connected layers: ``widths`` from the input's to the last output's."""
     made = []
-    for at, (before, after) in enumerate(zip(widths, widths[1:]), 1):
+    for at, (before, after) in enumerate(pairwise(widths), 1):
         ranks = {f"M{at}": m, f"A{at}": before, f"B{at}": after}
         made.append(
             einsum(
-                f"Fc{at}", ranks, tensor(f"X{at - 1}", f"M{at} A{at}"), tensor(f"W{at}", f"A{at} B{at}"), tensor(f"X{at}", f"M{at} B{at}", True)
+                f"Fc{at}",
+                ranks,
+                tensor(f"X{at - 1}", f"M{at} A{at}"),
+                tensor(f"W{at}", f"A{at} B{at}"),
+                tensor(f"X{at}", f"M{at} B{at}", True),
             )
         )
     return Workload(tuple(made))

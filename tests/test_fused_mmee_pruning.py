@@ -57,8 +57,10 @@ def test_rows_are_the_published_ones(pair):
     expected = set()
     with ROWS.open() as file:
         for row in csv.DictReader(file):
-            multipliers = tuple(() if row[f"dram_multiplier_{t}"] == "1" else tuple(sorted(row[f"dram_multiplier_{t}"].split("*"))) for t in "ABDE")
-            expected.add((row["recompute"] == "1", parsed(row["buffer_producer_terms"]), parsed(row["buffer_consumer_terms"]), multipliers))
+            given = [row[f"dram_multiplier_{name}"] for name in "ABDE"]
+            multipliers = tuple(() if text == "1" else tuple(sorted(text.split("*"))) for text in given)
+            phases = (parsed(row["buffer_producer_terms"]), parsed(row["buffer_consumer_terms"]))
+            expected.add((row["recompute"] == "1", *phases, multipliers))
     found = set()
     for row in pair.rows:
         (a, b, _), (_, d, e) = row.dram
@@ -121,7 +123,7 @@ def test_nothing_is_lost(workload, perfect):
     shape = shape_of(workload)
     raw, kept = _all_rows(shape.structure), prune(shape.structure).rows
     assert len(kept) < len(raw)
-    for group in ({row.repeats for row in raw}):
+    for group in {row.repeats for row in raw}:
         fronts = []
         for rows in (raw, kept):
             mine = [row for row in rows if row.repeats == group]
@@ -148,6 +150,7 @@ def test_kept_rows_do_not_dominate_each_other(pair):
 
 def test_convex_combination_is_needed(pair):
     """Routing each sum onto one sum of the other row alone leaves 63 rows."""
+
     def by_one_phase(u: Row, v: Row) -> bool:
         moves = all(at_most(a, b) for us, vs in zip(u.dram, v.dram) for a, b in zip(us, vs))
         own = all(routing(a, b, b) is not None for a, b in zip(u.phases, v.phases))
@@ -175,8 +178,9 @@ def test_routing_finds_the_share():
 
 def test_order_of_extents_holds_at_all_small_tilings():
     """Whatever the symbolic order claims is true for every size and tile, imperfect ones included."""
-    extents = [tile_extent(0), full_extent(0), trip_count(0), tile_extent(0, 1, 3), full_extent(0, 1, 3), tile_extent(0, 2, 3)]
-    extents += [Extent(0, full=1, trips=2), Extent(0, full=2, trips=1), Extent(0, own=1, stride=1, window=3), Extent(0, constant=1)]
+    extents = [tile_extent(0), full_extent(0), trip_count(0), tile_extent(0, 1, 3), full_extent(0, 1, 3)]
+    extents += [tile_extent(0, 2, 3), Extent(0, full=1, trips=2), Extent(0, full=2, trips=1)]
+    extents += [Extent(0, own=1, stride=1, window=3), Extent(0, constant=1)]
     points = [(tile, -(-size // tile), size) for size in range(1, 12) for tile in range(1, size + 1)]
     claimed = 0
     for a in extents:
@@ -189,7 +193,8 @@ def test_order_of_extents_holds_at_all_small_tilings():
 
 
 def test_shipped_rows_equal_derived_ones():
-    """All entries are there; those that are quick to derive are derived (the others by ``python -m stitchloop.fused.shipped``)."""
+    """All entries are there; those that are quick to derive are derived (the others by ``python -m
+    stitchloop.fused.shipped``)."""
     shipped, structures = json.loads(SHIPPED.read_text()), common_structures()
     assert set(shipped) == {digest(structure) for structure in structures.values()}
     for name, structure in structures.items():

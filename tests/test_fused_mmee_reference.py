@@ -86,7 +86,8 @@ def test_closed_forms_are_exact_without_halo(make):
     ids=["conv", "stride", "conv2d"],
 )
 def test_closed_forms_with_halo(make):
-    """Exact but for halo rows of the first tensor that happen to lie in the buffer when a sliding loop starts over: never below."""
+    """Exact but for halo rows of the first tensor that happen to lie in the buffer when a sliding loop starts over: never
+    below."""
     chance = random.Random(13)
     exact = total = 0
     for _ in range(4):
@@ -121,8 +122,10 @@ LOOPTREE = Path(__file__).parent / "data" / "fused_mmee" / "looptree_pairs.jsonl
 
 
 def test_recorded_looptree_figures():
-    """Capacity and operations of the recorded GEMM pairs; DRAM traffic where no block stands inside a branch below shared loops."""
-    cases = [json.loads(line) for line in gzip.open(LOOPTREE, "rt")]
+    """Capacity and operations of the recorded GEMM pairs; DRAM traffic where no block stands inside a branch below shared
+    loops."""
+    with gzip.open(LOOPTREE, "rt") as file:
+        cases = [json.loads(line) for line in file]
     compared = 0
     for case in cases:
         shape = shape_of(gemm_pair(*_sizes(case["template"])))
@@ -135,7 +138,9 @@ def test_recorded_looptree_figures():
             continue
         compared += 1
         lowered = figures(shape, MACHINE, OPTIONS, normalised(shape, template, tiles), tiles, chosen)
-        reads = {name: int(expected["reads"][f"0/{name}/{op}"]) for name, op in zip("ABDE", ("Producer",) * 2 + ("Consumer",) * 2)}
+        reads = {
+            name: int(expected["reads"][f"0/{name}/{op}"]) for name, op in zip("ABDE", ("Producer",) * 2 + ("Consumer",) * 2)
+        }
         assert dict(lowered.dram_reads) == reads, case["id"]
         assert lowered.dram_writes["E"] == int(expected["writes"]["0/E/Consumer"]), case["id"]
     assert compared > 20

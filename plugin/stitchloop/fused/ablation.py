@@ -70,7 +70,7 @@ class Flat(OrderingOnly):
         return walks[0].loops[: walks[0].shared] == kept
 
     def levels(self, walk: Walk, operand: Operand) -> tuple[Choice, ...]:
-        kept, reduced = _roles(walk.structure)
+        _, reduced = _roles(walk.structure)
         if operand.kind != "intermediate" and not operand.ranks & frozenset(reduced):
             return tuple(c for c in choices(walk, operand) if c.level == walk.shared and not c.held)
         return (_one_tile(walk, operand),)

@@ -1,9 +1,10 @@
 """Inside the array: what each stationarity option costs, as monomials.
 
-An Einsum's ranks fall into groups by the operands that they index. With two inputs they are ``m`` (first input and output), ``n``
-(second input and output) and ``r`` (both inputs, reduced). An option lays one rank over the rows and one over the columns and streams the
-rest. A rank's part in a tensor's buffer-register traffic is all its points where it indexes the tensor, the passes of its lanes where it
-is spatial and does not, and its tiles where it is streamed and does not: a tensor rests while ranks that do not index it stream.
+An Einsum's ranks fall into groups by the operands that they index. With two inputs they are ``m`` (first input and output),
+``n`` (second input and output) and ``r`` (both inputs, reduced). An option lays one rank over the rows and one over the
+columns and streams the rest. A rank's part in a tensor's buffer-register traffic is all its points where it indexes the
+tensor, the passes of its lanes where it is spatial and does not, and its tiles where it is streamed and does not: a tensor
+rests while ranks that do not index it stream.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ NAMED = {"WS": ("r", "n"), "IS": ("r", "m"), "OS": ("m", "n")}
 
 @dataclass(frozen=True)
 class Lanes:
-    """One rank over one side of the array: ``rank`` (-1: only whole ranks), the whole ranks that are flattened with it, and the lanes."""
+    """One rank over one side of the array: ``rank`` (-1: only whole ranks), the whole ranks that are flattened with it, and
+    the lanes."""
 
     rank: int
     whole: tuple[int, ...]
@@ -50,7 +52,8 @@ class Placement:
 
 @dataclass(frozen=True)
 class Mode:
-    """How an Einsum's tiles run in a group of rows: points and tiles along each of its ranks, and the shared ranks that repeat it."""
+    """How an Einsum's tiles run in a group of rows: points and tiles along each of its ranks, and the shared ranks that
+    repeat it."""
 
     sweeps: tuple[Extent, ...]
     trips: tuple[Extent, ...]
@@ -83,7 +86,7 @@ def placements(shape: Shape, at: int, machine: Machine, options: FusedOptions) -
     split, arrays = _split(shape, machine, options)
     units = machine.rows * machine.columns
     shapes = [(r, units // r) for r in divisors(units)] if options.reconfigurable else [(machine.rows, machine.columns)]
-    found = {}
+    found: dict[tuple[str, tuple[Lanes, ...]], Placement] = {}
     for rows, columns in shapes:
         for name, sides in _sides(shape, op, options, rows, columns):
             placement = Placement(name, sides, split, arrays)

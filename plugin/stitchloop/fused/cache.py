@@ -1,7 +1,7 @@
 """Pruned rows on disk: shipped with the package for common structures, and kept in the user's cache for the rest.
 
-Entries hold templates only, under the structure's key; what they cost is compiled again on loading, so that an entry can never disagree
-with the code about a formula. ``GENERATION`` changes with the rules of enumeration and pruning.
+Entries hold templates only, under the structure's key; what they cost is compiled again on loading, so that an entry can
+never disagree with the code about a formula. ``GENERATION`` changes with the rules of enumeration and pruning.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def digest(structure: Structure) -> str:
 def pruned_rows(structure: Structure, *, use_cache: bool = True) -> Pruned:
     """The pruned rows of a structure: shipped, from the user's cache, or derived now (and then cached).
 
-    Nothing depends on the cache: an entry that cannot be read is derived again, and a folder that cannot be written to is left alone.
+    Nothing depends on the cache: an entry that cannot be read is derived again, and a folder that cannot be written to is
+    left alone.
     """
     if not use_cache:
         return prune(structure)

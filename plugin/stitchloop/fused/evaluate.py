@@ -4,9 +4,9 @@
 tiling). A value below 2**44 rounds to the exact integer, because the exponent's error stays below 1e-14; that covers every buffer
 demand that matters, so that feasibility is decided in integers. Larger values only rank.
 
-One rank may be *folded*: a rank private to one Einsum that multiplies no DRAM access enters a row through its tile in the buffer demand and
-through one non-increasing figure per stationarity option. The capacity left over bounds its tile, and the best tile below a bound is
-looked up, not enumerated.
+One rank may be *folded*: a rank private to one Einsum that multiplies no DRAM access enters a row through its tile in the
+buffer demand and through one non-increasing figure per stationarity option. The capacity left over bounds its tile, and the
+best tile below a bound is looked up, not enumerated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from math import prod
 
 import numpy as np
 
-from stitchloop.fused.array import ArrayCost, Mode, Placement, cost, placements
+from stitchloop.fused.array import ArrayCost, Mode, cost, placements
 from stitchloop.fused.machine import Machine
 from stitchloop.fused.monomials import Extent
 from stitchloop.fused.options import FusedOptions
@@ -120,9 +120,9 @@ class OpCosts:
 class Incidences:
     """Weights of the monomials in each sum (sums by monomials).
 
-    ``whole`` and ``folded``: buffer demand of each phase, a row per template, without and with the folded rank's tile as a factor.
-    ``inputs`` and ``written``: DRAM access. ``cycles`` and ``energy``: per Einsum and mode, fixed and sliding, a row per placement.
-    ``work``: MAC energy per Einsum, a row per mode.
+    ``whole`` and ``folded``: buffer demand of each phase, a row per template, without and with the folded rank's tile as a
+    factor. ``inputs`` and ``written``: DRAM access. ``cycles`` and ``energy``: per Einsum and mode, fixed and sliding, a row
+    per placement. ``work``: MAC energy per Einsum, a row per mode.
     """
 
     whole: tuple[Sums, ...]
@@ -159,7 +159,9 @@ class Evaluator:
         self.ops = range(len(structure.ops))
         self.placements = tuple(placements(shape, e, machine, options) for e in self.ops)
         self.modes: list[list[Mode]] = [[] for _ in self.ops]
-        self.mode_of = np.array([[self._mode(row, e) for e in self.ops] for row in self.rows]).reshape(len(self.rows), len(self.ops))
+        self.mode_of = np.array([[self._mode(row, e) for e in self.ops] for row in self.rows]).reshape(
+            len(self.rows), len(self.ops)
+        )
         self.array_costs = [
             [[cost(shape, e, p, mode, options.perfect) for p in self.placements[e]] for mode in self.modes[e]] for e in self.ops
         ]
@@ -207,20 +209,19 @@ class Evaluator:
             owners = [op for op in structure.ops if rank in op.ranks]
             if len(owners) != 1:
                 continue
-            indices = [i for op in owners for o in (*op.operands, op) for i in (o.index if o is not op else op.ranges) if i.rank == rank]
+            (owner,) = owners
+            indices = [i for i in (*owner.ranges, *(i for o in owner.operands for i in o.index)) if i.rank == rank]
             plain = all(i.stride == i.window == 1 for i in indices)
-            moves = any(
-                e.rank == rank and e.trips for row in self.rows for ms in row.dram for m in ms for e, _ in m
-            ) or any(rank in repeats for row in self.rows for repeats in row.repeats)
+            moves = any(e.rank == rank and e.trips for row in self.rows for ms in row.dram for m in ms for e, _ in m) or any(
+                rank in repeats for row in self.rows for repeats in row.repeats
+            )
             shared = any(rank in row.template.shared for row in self.rows)
             if plain and not moves and not shared and self._one_scalar(rank):
                 candidates.append(rank)
         return max(candidates, key=lambda r: (len(self.axes[r]), -r), default=None)
 
     def _one_scalar(self, rank: int) -> bool:
-        return all(
-            len(self._sliding(c, rank)) <= 1 for by_mode in self.array_costs for by_place in by_mode for c in by_place
-        )
+        return all(len(self._sliding(c, rank)) <= 1 for by_mode in self.array_costs for by_place in by_mode for c in by_place)
 
     @staticmethod
     def _sliding(c: ArrayCost, rank: int) -> set[Variable]:
@@ -238,7 +239,8 @@ class Evaluator:
         self.folded_phase: list[list[list[tuple[int, float]]]] = [[] for _ in range(count)]
         for row in self.rows:
             for e, phase in enumerate(row.phases):
-                plain, tiled = [], []
+                plain: list[tuple[int, float]] = []
+                tiled: list[tuple[int, float]] = []
                 for monomial in phase:
                     tile = next((v for v, _ in monomial if v.rank == self.folded and v.tile), None)
                     (tiled if tile else plain).append((self._take_out(monomial, tile)[0], 1.0))
@@ -250,17 +252,15 @@ class Evaluator:
             self.inputs.append([(self.table.add(m), 1.0) for kind, m in kinds if kind == "input"])
             self.written.append([(self.table.add(m), 1.0) for kind, m in kinds if kind == "output"])
         self.costs = [[[self._op_costs(c) for c in by_place] for by_place in by_mode] for by_mode in self.array_costs]
-        self.work = [
-            [[(self.table.add(_collect((*((s, 1) for s in m.sweeps), *((Extent(r, trips=1), 1) for r in m.repeats)))), machine.mac)]
-             for m in modes] for modes in self.modes
-        ]  # fmt: skip
+        self.work = [[[(self.table.add(_operations(mode)), machine.mac)] for mode in modes] for modes in self.modes]
 
     def _op_costs(self, c: ArrayCost) -> OpCosts:
         machine = self.machine
         sliding = next(iter(self._sliding(c, self.folded)), None) if self.folded is not None else None
         terms = [(factors, machine.buffer_read) for factors in c.reads]
         terms += [(c.writes, machine.buffer_write + machine.buffer_read), (c.fresh, -machine.buffer_read)]
-        fixed, slides = [], []
+        fixed: list[tuple[int, float]] = []
+        slides: list[tuple[int, float]] = []
         for factors, weight in terms:
             row, moved = self._take_out(factors, sliding)
             (slides if moved else fixed).append((row, weight))
@@ -303,8 +303,9 @@ class Evaluator:
     def boundary(self, index: Sequence[np.ndarray]) -> np.ndarray:
         """``ln B``: variables by columns.
 
-        ``index`` holds the tile indices of the columns along the first outer axes. Along the axes that it leaves out every variable takes
-        its least value: all sums grow with every variable, so that what they give is a lower bound over those axes.
+        ``index`` holds the tile indices of the columns along the first outer axes. Along the axes that it leaves out every
+        variable takes its least value: all sums grow with every variable, so that what they give is a lower bound over those
+        axes.
         """
         out = np.empty((len(self.table.variables), len(index[0]) if index else 1))
         for row, (axis, logs) in enumerate(self._logs):
@@ -332,8 +333,8 @@ class Evaluator:
             cycles.append([_slide(weigh, [[(c.cycles[0], 1.0)] for c in cs], [c.cycles[1] for c in cs]) for cs in by_op])
             energy.append([(weigh([c.energy[0] for c in cs]), weigh([c.energy[1] for c in cs])) for cs in by_op])
         return Incidences(
-            tuple(weigh(w) for w in self.whole_phase), tuple(weigh(w) for w in self.folded_phase), weigh(self.inputs), weigh(self.written),
-            tuple(cycles), tuple(energy), tuple(weigh(w) for w in self.work),
+            tuple(weigh(w) for w in self.whole_phase), tuple(weigh(w) for w in self.folded_phase), weigh(self.inputs),
+            weigh(self.written), tuple(cycles), tuple(energy), tuple(weigh(w) for w in self.work),
         )  # fmt: skip
 
     @cached_property
@@ -376,7 +377,9 @@ class Evaluator:
         width = len(self.axes[self.folded]) if self.folded is not None else 1
         return [
             [
-                np.stack([np.ones(width) if c.scalar is None else self.axes[c.scalar.rank].values(c.scalar).astype(float) for c in cs])
+                np.stack(
+                    [np.ones(width) if c.scalar is None else self.axes[c.scalar.rank].values(c.scalar).astype(float) for c in cs]
+                )
                 for cs in by_op
             ]
             for by_op in self.costs
@@ -390,9 +393,7 @@ class Evaluator:
     @cached_property
     def best_tile(self) -> list[list[np.ndarray]]:
         """The smallest tile size (its index) that reaches it."""
-        return [
-            [np.stack([np.searchsorted(-b, -b, side="left") for b in best]) for best in by_op] for by_op in self.best_scalar
-        ]
+        return [[np.stack([np.searchsorted(-b, -b, side="left") for b in best]) for best in by_op] for by_op in self.best_scalar]
 
     @cached_property
     def least_scalar(self) -> list[list[np.ndarray]]:
@@ -401,8 +402,8 @@ class Evaluator:
     def query_matrices(self) -> dict[str, np.ndarray]:
         """Weights of the monomials in the six published quantities, a row for each template (and placement, inside the array).
 
-        ``buffer_*`` and ``dram`` have a row per template; the others a row per mode and placement of the Einsum. ``exp(Q . ln B)`` times a
-        row is the quantity at every tiling, with the folded rank's own factor left out.
+        ``buffer_*`` and ``dram`` have a row per template; the others a row per mode and placement of the Einsum.
+        ``exp(Q . ln B)`` times a row is the quantity at every tiling, with the folded rank's own factor left out.
         """
         named = {}
         for name, e in (("buffer_producer", 0), ("buffer_consumer", len(self.ops) - 1)):
@@ -443,8 +444,9 @@ def softmax_of(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[i
     return elements, math.ceil(options.softmax_ops * elements / lanes)
 
 
-def _collect(factors: Iterable[tuple[Variable, int]]) -> Factors:
+def _operations(mode: Mode) -> Factors:
+    """Points of the iteration space that an Einsum computes in one mode."""
     exponents: dict[Variable, int] = {}
-    for variable, exponent in factors:
-        exponents[variable] = exponents.get(variable, 0) + exponent
+    for extent in (*mode.sweeps, *(Extent(rank, trips=1) for rank in mode.repeats)):
+        exponents[extent] = exponents.get(extent, 0) + 1
     return tuple(exponents.items())

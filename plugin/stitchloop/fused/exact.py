@@ -104,7 +104,12 @@ class Point:
 
 
 def figures(
-    shape: Shape, machine: Machine, options: FusedOptions, template: Template, tiles: Mapping[int, int], chosen: tuple[Placement, ...]
+    shape: Shape,
+    machine: Machine,
+    options: FusedOptions,
+    template: Template,
+    tiles: Mapping[int, int],
+    chosen: tuple[Placement, ...],
 ) -> Figures:
     """Count one mapping exactly."""
     row, point = compile_row(shape.structure, template), Point(shape, tiles)
@@ -161,9 +166,7 @@ def _blocks(shape: Shape, row: Row, point: Point) -> dict[str, int]:
     return blocks
 
 
-def _op(
-    shape: Shape, machine: Machine, options: FusedOptions, row: Row, point: Point, e: int, placement: Placement
-) -> OpFigures:
+def _op(shape: Shape, machine: Machine, options: FusedOptions, row: Row, point: Point, e: int, placement: Placement) -> OpFigures:
     mode = Mode(row.sweeps[e], row.trips[e], tuple(sorted(row.repeats[e])))
     c: ArrayCost = cost(shape, e, placement, mode, options.perfect)
     copies = shape.copies

@@ -1,7 +1,7 @@
 """A template with tile sizes as a tree of loops and storage nodes, and the other way round for figures.
 
-Loops of one trip vanish; a block moves outwards past loops that do not index its tensor, because nothing changes there. It does not move
-out of its own phase: the other Einsums run in between and take its place.
+Loops of one trip vanish; a block moves outwards past loops that do not index its tensor, because nothing changes there. It
+does not move out of its own phase: the other Einsums run in between and take its place.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def tree_of(shape: Shape, template: Template, tiles: Mapping[int, int]) -> Fused
     """The LoopTree tree of a normalised template: target 0 DRAM, 1 the buffer, 2 the compute units."""
     structure = shape.structure
     head = len(structure.ops) - 1
-    outside = [n for names, op in zip(shape.tensor_names, structure.ops) for n, o in zip(names, op.operands) if o.kind != "intermediate"]
+    outside = [
+        n for names, op in zip(shape.tensor_names, structure.ops) for n, o in zip(names, op.operands) if o.kind != "intermediate"
+    ]
     nodes: list[Node] = [Storage(0, tuple(dict.fromkeys(outside)))]
     nodes += [Temporal(names[head], 1) for names, size in zip(shape.batch, shape.batch_sizes) if size > 1]
     count = len(template.shared)

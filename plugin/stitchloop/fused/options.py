@@ -9,7 +9,8 @@ OBJECTIVES = ("energy", "latency", "edp", "dram", "buffer")
 """Objectives by name: pJ, cycles, their product, words over the DRAM interface, words of buffer demand."""
 
 ABLATIONS = ("ordering", "buffer", "full", "flash-attention-2", "flat", "tileflow")
-"""Mapspaces to compare: loop orders only; with retention levels; with recomputation too; single fixed templates with free tiles."""
+"""Mapspaces to compare: loop orders only; with retention levels; with recomputation too; single fixed templates with free
+tiles."""
 
 ALIASES = {"delay": "latency", "cycles": "latency", "last-level-accesses": "dram", "capacity": "buffer"}
 """Timeloop's names of the same things."""
@@ -37,8 +38,8 @@ class FusedOptions:
     softmax_lanes : int or None
         Operations per cycle; None: one for each column of each array.
     arrays : str
-        ``split``: the arrays share one head, cut along its common outer rank; ``heads``: each takes a head of its own, with a buffer
-        share of its own.
+        ``split``: the arrays share one head, cut along its common outer rank; ``heads``: each takes a head of its own, with a
+        buffer share of its own.
     reconfigurable : bool
         Logical array shapes ``R'*C' = R*C``, chosen for each Einsum.
     stationarity : tuple of str

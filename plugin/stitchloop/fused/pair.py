@@ -29,7 +29,9 @@ def chain_of(workload: Workload) -> tuple[Einsum, ...]:
         _check_sizes(einsum)
         outputs = einsum.outputs
         if len(outputs) != 1:
-            raise fault(einsum, f"{len(outputs)} output tensors", "each Einsum of a fused chain writes one tensor (read_write: true)")
+            raise fault(
+                einsum, f"{len(outputs)} output tensors", "each Einsum of a fused chain writes one tensor (read_write: true)"
+            )
         name = outputs[0].name
         if name in producers:
             raise fault(einsum, f"tensor {name} is also produced by {producers[name].name}", "give each tensor one producer")
@@ -192,11 +194,15 @@ def _tied(producer: Einsum, consumer: Einsum, consumer_ranges: dict[str, Index])
     for at, (mine, theirs) in enumerate(zip(written.projection, read.projection, strict=True)):
         if len(mine) != 1 or mine[0].coefficient != 1 or mine[0].rank in ranges:
             raise fault(
-                producer, f"output {written.name} is indexed by a sum or a repeated rank in place {at}", "write outputs by plain ranks"
+                producer,
+                f"output {written.name} is indexed by a sum or a repeated rank in place {at}",
+                "write outputs by plain ranks",
             )
         own = mine[0].rank
         if not theirs:
-            raise fault(consumer, f"{read.name} has no rank in place {at}", f"read {written.name} over rank {own} of {producer.name}")
+            raise fault(
+                consumer, f"{read.name} has no rank in place {at}", f"read {written.name} over rank {own} of {producer.name}"
+            )
         rank, stride, window = _along(consumer, theirs)
         reach = stride * (consumer.sizes[rank] - 1) + window
         size = producer.sizes[own]
@@ -209,7 +215,9 @@ def _tied(producer: Einsum, consumer: Einsum, consumer_ranges: dict[str, Index])
         outer = consumer_ranges[rank]
         ranges[own] = Index(outer.rank, stride * outer.stride, stride * (outer.window - 1) + window)
     if len({index.rank for index in ranges.values()}) < len(ranges):
-        raise fault(consumer, f"{read.name} is read along a diagonal", "index each place of an intermediate tensor by a rank of its own")
+        raise fault(
+            consumer, f"{read.name} is read along a diagonal", "index each place of an intermediate tensor by a rank of its own"
+        )
     return ranges
 
 
@@ -230,7 +238,9 @@ def _check_tied(einsum: Einsum, own: dict[str, Index], joint: _Joint) -> None:
     seen: dict[int, str] = {}
     for name, index in own.items():
         if index.rank in seen:
-            raise fault(einsum, f"ranks {seen[index.rank]} and {name} are the same rank further down the chain", "rename one of them")
+            raise fault(
+                einsum, f"ranks {seen[index.rank]} and {name} are the same rank further down the chain", "rename one of them"
+            )
         seen[index.rank] = name
 
 
@@ -246,7 +256,9 @@ def _op(einsum: Einsum, own: dict[str, Index], before: Sequence[Einsum]) -> Op:
                 rank, stride, window = _along(einsum, terms)
                 at = own[rank].rank
                 if at in index:
-                    raise fault(einsum, f"{tensor.name} is read along a diagonal of rank {rank}", "index each place by a rank of its own")
+                    raise fault(
+                        einsum, f"{tensor.name} is read along a diagonal of rank {rank}", "index each place by a rank of its own"
+                    )
                 index[at] = Index(at, stride, window)
         return Operand(kind, tuple(sorted(index.values())), tuple(sorted(windows - set(index))))
 
@@ -303,7 +315,9 @@ def canonical(shape: Shape) -> Shape:
     ops, names = [], []
     for at, (op, old_names) in enumerate(zip(structure.ops, shape.tensor_names, strict=True)):
         operands = [Operand(o.kind, renamed(o.index), tuple(sorted(new[w] for w in o.windows))) for o in op.operands]
-        output = operands[-1] if at + 1 == len(structure.ops) else Operand("intermediate", operands[-1].index, operands[-1].windows)
+        output = (
+            operands[-1] if at + 1 == len(structure.ops) else Operand("intermediate", operands[-1].index, operands[-1].windows)
+        )
         paired = sorted(zip(operands[:-1], old_names), key=lambda pair: (pair[0].kind != "intermediate", pair[0].index))
         ops.append(Op(renamed(op.ranges), (*(o for o, _ in paired), output)))
         names.append((*(name for _, name in paired), old_names[-1]))

@@ -1,10 +1,11 @@
 """Symbolic pruning: drop a row when another is proved at most as large, for every tiling, before any tiling is known.
 
-A row ``v`` goes when some row ``u`` of its group has at most its DRAM access and at most its buffer demand. The buffer demand is the
-largest of the phases' sums. For two phases ``P`` and ``C`` the proof uses ``max(P_v, C_v) >= lam*P_v + (1-lam)*C_v``: each of
-``u``'s sums must have some ``lam`` in [0, 1] for which its terms can be routed onto larger terms of ``v`` whose capacities are ``lam``
-(terms of ``P_v``) and ``1-lam`` (terms of ``C_v``). By Hall's condition such a routing exists exactly when every subset of the terms finds
-enough capacity among its larger terms: one linear inequality in ``lam`` per subset, decided in exact rationals.
+A row ``v`` goes when some row ``u`` of its group has at most its DRAM access and at most its buffer demand. The buffer demand
+is the largest of the phases' sums. For two phases ``P`` and ``C`` the proof uses ``max(P_v, C_v) >= lam*P_v + (1-lam)*C_v``:
+each of ``u``'s sums must have some ``lam`` in [0, 1] for which its terms can be routed onto larger terms of ``v`` whose
+capacities are ``lam`` (terms of ``P_v``) and ``1-lam`` (terms of ``C_v``). By Hall's condition such a routing exists exactly
+when every subset of the terms finds enough capacity among its larger terms: one linear inequality in ``lam`` per subset,
+decided in exact rationals.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def _raw(skeleton: Skeleton, mapspace: Mapspace | None) -> int:
 
 
 class OpOption(NamedTuple):
-    """One Einsum's loop order and retention levels; blocks that keep their place through all phases, and those of its own phase."""
+    """One Einsum's loop order and retention levels; blocks that keep their place through all phases, and those of its own
+    phase."""
 
     walk: Walk
     picks: tuple[Choice, ...]
@@ -163,7 +165,11 @@ def op_options(walks: Sequence[Walk], mapspace: Mapspace) -> list[OpOption]:
     options = list(found.values())
     if len(walks) == 1:
         return options
-    return [v for n, v in enumerate(options) if not any(_beats(u, v) and (m < n or not _beats(v, u)) for m, u in enumerate(options) if m != n)]
+    return [
+        v
+        for n, v in enumerate(options)
+        if not any(_beats(u, v) and (m < n or not _beats(v, u)) for m, u in enumerate(options) if m != n)
+    ]
 
 
 def _beats(u: OpOption, v: OpOption) -> bool:
@@ -175,8 +181,8 @@ def _beats(u: OpOption, v: OpOption) -> bool:
 def undominated(rows: list[Row]) -> list[Row]:
     """The rows that no other row dominates, one of each set of equals.
 
-    Values at sample tilings only refute: a row that is larger at one of them cannot dominate. Every row that is dropped is dropped
-    by proof.
+    Values at sample tilings only refute: a row that is larger at one of them cannot dominate. Every row that is dropped is
+    dropped by proof.
     """
     buffer, dram = _sampled(rows)
     order = sorted(range(len(rows)), key=lambda at: (float(np.log(buffer[at]).sum() + np.log(dram[at]).sum()), at))
@@ -208,8 +214,8 @@ def _sampled(rows: list[Row]) -> tuple[np.ndarray, np.ndarray]:
         tiles = {rank: (2 ** chance.randint(0, 9), 2 ** chance.randint(0, 9)) for rank in ranks}
         tilings.append(tiles)
     values = {m: np.array([_value(m, tiles) for tiles in tilings], dtype=float) for m in monomials}
-    buffer = np.array([np.max([sum(values[m] for m in phase) for phase in row.phases], axis=0) for row in rows])
-    dram = np.array([sum(values[m] for terms in row.dram for m in terms if m) for row in rows])
+    buffer = np.array([np.max([np.sum([values[m] for m in phase], axis=0) for phase in row.phases], axis=0) for row in rows])
+    dram = np.array([np.sum([values[m] for terms in row.dram for m in terms if m], axis=0) for row in rows])
     return buffer, dram
 
 

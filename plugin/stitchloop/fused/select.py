@@ -1,8 +1,9 @@
 """The best mapping, and Pareto fronts: bounds first, then every candidate that the bounds leave.
 
-For each row and tiling a lower bound of every objective follows from its exact DRAM access and, for each Einsum apart, the best that any
-placement can do. What cannot beat the best so far is left out; the rest is evaluated for all placements. Ties within one part in 10**12 are
-broken by the other objectives, in order, and at last by the order of rows and tilings, so that every run gives the same answer.
+For each row and tiling a lower bound of every objective follows from its exact DRAM access and, for each Einsum apart, the
+best that any placement can do. What cannot beat the best so far is left out; the rest is evaluated for all placements. Ties
+within one part in 10**12 are broken by the other objectives, in order, and at last by the order of rows and tilings, so that
+every run gives the same answer.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class Block:
         energy += fixed[:, None]
         inputs, written = self.inputs[rows, at][:, None], self.written[rows, at][:, None]
         demand = [w[rows, at][:, None] for w in self.whole]
-        if self.sizes is not None:
+        if self.sizes is not None and ev.folded is not None:
             words = ev.axes[ev.folded].tiles[tile]
             demand = [w + t[rows, at][:, None] * words for w, t in zip(demand, self.tiled)]
         return objectives(ev, energy, cycles, inputs, written, np.maximum.reduce(demand)), tile

@@ -1,8 +1,9 @@
 """What a fused chain looks like once its Einsums speak of the same ranks.
 
-The ranks of the *head* (the last Einsum, whose output leaves the chain) name the tiles. Through the intermediate tensors a tile of
-``n`` points of a head rank asks each earlier Einsum for ``stride*(n-1) + window`` points of its own rank: the window is larger
-than the stride where a convolution leaves a halo. Ranks of an earlier Einsum that no later one knows (its reductions) are private.
+The ranks of the *head* (the last Einsum, whose output leaves the chain) name the tiles. Through the intermediate tensors a
+tile of ``n`` points of a head rank asks each earlier Einsum for ``stride*(n-1) + window`` points of its own rank: the window
+is larger than the stride where a convolution leaves a halo. Ranks of an earlier Einsum that no later one knows (its
+reductions) are private.
 """
 
 from __future__ import annotations
@@ -132,8 +133,8 @@ class Shape:
     tensor_names : tuple of tuple of str
         For each Einsum, the names of its operands in the structure's order.
     batch : tuple of tuple of str
-        For each rank that indexes every tensor alike (heads, batch): its name in each Einsum. They stand outermost, with one point to
-        a tile: no other place or tile needs less buffer or moves less.
+        For each rank that indexes every tensor alike (heads, batch): its name in each Einsum. They stand outermost, with one
+        point to a tile: no other place or tile needs less buffer or moves less.
     batch_sizes : tuple of int
     """
 
@@ -175,5 +176,8 @@ class Shape:
     def compulsory(self) -> int:
         """Words that must cross the DRAM interface, per head: every tensor that is not intermediate, once."""
         return sum(
-            self.words(e, t) for e, op in enumerate(self.structure.ops) for t, o in enumerate(op.operands) if o.kind != "intermediate"
+            self.words(e, t)
+            for e, op in enumerate(self.structure.ops)
+            for t, o in enumerate(op.operands)
+            if o.kind != "intermediate"
         )

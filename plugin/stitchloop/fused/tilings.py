@@ -16,9 +16,10 @@ Tiles: TypeAlias = "list[tuple[np.ndarray, np.ndarray]]"
 class Passes(NamedTuple):
     """Passes over a rank that ``lanes`` array lanes take side by side, summed over the tiles that an Einsum runs through.
 
-    ``rank`` -1 stands for whole ranks alone. ``scale`` points of whole ranks come with each point of the rank. ``lanes`` of several
-    numbers nest. The tiles hold ``stride*(G-1) + window`` points; ``own``: the Einsum's own loop cuts its range in such steps; ``keeps``:
-    tiles after the first hold only what is new. ``exact`` admits only lane counts that divide the tile.
+    ``rank`` -1 stands for whole ranks alone. ``scale`` points of whole ranks come with each point of the rank. ``lanes`` of
+    several numbers nest. The tiles hold ``stride*(G-1) + window`` points; ``own``: the Einsum's own loop cuts its range in
+    such steps; ``keeps``: tiles after the first hold only what is new. ``exact`` admits only lane counts that divide the
+    tile.
     """
 
     rank: int
@@ -55,7 +56,9 @@ class Axis:
     def values(self, variable: Variable) -> np.ndarray:
         """Exact values of a variable for every tile size."""
         if isinstance(variable, Passes):
-            return sum((count * passes(sizes, variable) for sizes, count in self._tile_kinds(variable)), np.zeros_like(self.tiles))
+            return sum(
+                (count * passes(sizes, variable) for sizes, count in self._tile_kinds(variable)), np.zeros_like(self.tiles)
+            )
         value = variable.tile * self.tiles + variable.full * self.size + variable.trips * self.trips + variable.constant
         if variable.own:
             reach = variable.stride * (self.size - 1) + variable.window
