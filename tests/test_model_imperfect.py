@@ -7,9 +7,9 @@ from dataclasses import replace
 from math import prod
 
 import pytest
+
 from model_random import SHAPES, random_architecture, random_einsum, random_mapping
 from model_simulator import InstanceCounts, Simulation
-
 from stitchloop.architecture import Architecture
 from stitchloop.mapping import Mapping
 from stitchloop.model import CLEAN, Counting, Evaluator

@@ -103,16 +103,20 @@ class Evaluator:
 
     def count(self, mapping: Mapping) -> Counted:
         """Counts of ``mapping`` without cycles and energy; raises :class:`~stitchloop.errors.InvalidMapping`."""
+        if not mapping.is_perfect:
+            return self.count_exactly(mapping)
         einsum, architecture = self.einsum, self.architecture
         check_factors(einsum, mapping, architecture)
-        keeps = [[form.name in level.keep for level in mapping.levels] for form in self.forms]
+        keeps = self._keeps(mapping)
         check_kept(keeps, architecture.compute.name)
-        if not mapping.is_perfect:
-            return self._count_imperfect(effective(mapping), keeps)
         nest = Nest.of(einsum.ranks, einsum.rank_sizes, mapping)
         tensors = [self._tensor(form, kept, nest, mapping) for form, kept in zip(self.forms, keeps, strict=True)]
         check_hardware(architecture, nest, self.forms, keeps)
         return Counted(nest.cycles, nest.instances, tensors, self.counting.name)
+
+    def _keeps(self, mapping: Mapping) -> list[list[bool]]:
+        """Per tensor and level, whether the level keeps the tensor."""
+        return [[form.name in level.keep for level in mapping.levels] for form in self.forms]
 
     def _tensor(self, form: Form, keeps: list[bool], nest: Nest, mapping: Mapping) -> dict[int, Kept]:
         counting = self.counting
@@ -126,8 +130,13 @@ class Evaluator:
             firsts = first_accesses(form, keeps, radices(self.einsum.ranks, effective(mapping)), counting)
         return count_levels(form, keeps, self.architecture.names, nest, spreads, firsts, counting)
 
-    def _count_imperfect(self, mapping: Mapping, keeps: list[list[bool]]) -> Counted:
+    def count_exactly(self, mapping: Mapping) -> Counted:
+        """Counts with exact partial tiles, of a mapping that may also be perfect; raises as :meth:`count`."""
         einsum, architecture = self.einsum, self.architecture
+        keeps = self._keeps(mapping)
+        check_factors(einsum, mapping, architecture)
+        check_kept(keeps, architecture.compute.name)
+        mapping = effective(mapping)
         nest = Nest.of(einsum.ranks, einsum.rank_sizes, mapping)
         check_hardware(architecture, nest, self.forms, keeps)
         digits = radices(einsum.ranks, mapping)

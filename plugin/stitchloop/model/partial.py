@@ -291,9 +291,7 @@ def _steps(offsets: Sequence[int], d: Digit) -> Sequence[int]:
     return [offset + k * d.stride for offset in offsets for k in range(d.bound)]
 
 
-def _compare(
-    offsets: Sequence[int], limit: int, positions: int, inner: int, full: bool
-) -> dict[tuple[int, bool], Sequence[int]]:
+def _compare(offsets: Sequence[int], limit: int, positions: int, inner: int, full: bool) -> dict[tuple[int, bool], Sequence[int]]:
     """Split the elements of one level by whether they come before, at or after the boundary."""
     found: dict[tuple[int, bool], Sequence[int]] = {}
     before = [offset for offset in offsets if offset < limit or (full and offset == limit)]

@@ -88,9 +88,7 @@ class Radix(NamedTuple):
         ``with_spatial`` counts the digits of spatial loops between ``child`` and ``level`` as positions too. Instances that
         never work are left out; the first branch is that of instance 0, which works most.
         """
-        inner = prod(
-            d.bound for d in self.digits if d.level > child and (d.is_temporal or (with_spatial and d.level <= level))
-        )
+        inner = prod(d.bound for d in self.digits if d.level > child and (d.is_temporal or (with_spatial and d.level <= level)))
         free = prod(d.bound for d in self.digits if d.level > level and not d.is_temporal)
         found, late, positions = [], [], 0
         for index, d in enumerate(self.digits):
