@@ -47,6 +47,9 @@ def test_bandwidths_and_sizes_are_taken_as_given() -> None:
         ("{depth: 10, width: 64, datawidth: 16, multiple_buffering: 3}", 4, 64, 13),
         ("{depth: 10, width: 64, datawidth: 16, multiple_buffering: 1.5}", 4, 64, 26),
         ("{entries: 30, width: 64, datawidth: 16}", 4, 64, 30),
+        ("{entries: 30, depth: 100, width: 64, datawidth: 16}", 4, 64, 30),
+        ("{depth: 0}", 1, 16, 0),
+        ("{depth: 8, width: 64, block_size: 2, datawidth: 16}", 2, 64, 16),
         ("{sizeKB: 2, width: 64, datawidth: 16}", 4, 64, 1024),
         ("{depth: 8, block_size: 2, datawidth: 16}", 2, 32, 16),
         ("{depth: 8, n_words: 4, word_bits: 8}", 4, 32, 32),
@@ -59,6 +62,12 @@ def test_sizes_have_timeloops_names_and_defaults(attributes: str, block_size: in
     assert (level.block_size, level.width, level.capacity) == (block_size, width, capacity)
 
 
+def test_a_width_that_the_block_does_not_fill_is_told() -> None:
+    text = architecture_of("!Component {name: GLB, class: SRAM, attributes: {depth: 8, width: 64, datawidth: 16, block_size: 3}}")
+    (sentence,) = spec_of(text).warnings
+    assert "width 64 of 'GLB' does not agree with 3 words of 16 bits" in sentence
+
+
 def test_the_deprecated_bandwidth_is_shared_out_in_halves() -> None:
     level = glb("{depth: 8, bandwidth: 6}")
     assert (level.read_bandwidth, level.write_bandwidth) == (3, 3)
@@ -68,9 +77,8 @@ def test_the_deprecated_bandwidth_is_shared_out_in_halves() -> None:
     ("attributes", "part"),
     [
         ("{depth: 8, width: 20, datawidth: 16}", "a multiple of the word of 16 bits"),
-        ("{depth: 8, width: 64, datawidth: 16, block_size: 3}", "a width of 48 would agree"),
-        ("{depth: 8, entries: 8}", "give the size once"),
-        ("{depth: 0}", "at least 1"),
+        ("{depth: 8, sizeKB: 8}", "give the size once"),
+        ("{depth: -1}", "at least 0"),
         ("{depth: 8, datawidth: 0}", "at least 1"),
         ("{depth: 8, read_bandwidth: -1}", "more than 0"),
         ("{depth: 8, multiple_buffering: 0}", "more than 0"),
@@ -176,6 +184,11 @@ def test_the_transpiled_form_gives_the_same_levels() -> None:
     assert [level.is_fanout for level in found.levels] == [False, True, False]
     assert (found.levels[1].fanout_x, found.levels[1].fanout_y, found.compute.instances) == (4, 2, 8)
     assert found.name == "system"
+
+
+def test_the_compute_unit_of_a_subtree_is_known_by_its_class() -> None:
+    lines = TRANSPILED.rstrip().split("\n")
+    assert architecture("\n".join([*lines[:-2], lines[-1], lines[-2]])) == architecture(TRANSPILED)
 
 
 def test_nested_subtrees_multiply_and_fan_out_without_dummy_levels() -> None:

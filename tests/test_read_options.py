@@ -111,6 +111,12 @@ def test_empty_sections_do_not_count() -> None:
     assert spec_of(ARCHITECTURE, PROBLEM, "mapping: []", directive).mapping is not None
 
 
+def test_more_constraints_may_stand_under_longer_names() -> None:
+    spec = spec_of(ARCHITECTURE, PROBLEM, "constraints_II: {targets: [{target: GLB, type: temporal, factors: [M=2]}]}")
+    assert spec.constraints is not None
+    assert spec.constraints.levels[3].temporal.factors[0].value == 2
+
+
 def test_sections_to_ignore_are_ignored_and_unknown_ones_refused() -> None:
     assert spec_of("base_ignore: {x: 1}\n" + PROBLEM).workload is not None
     assert "did you mean 'architecture'?" in str(complaint("architectur: {}\n" + PROBLEM))

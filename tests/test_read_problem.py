@@ -88,6 +88,11 @@ def test_sizes_may_be_expressions_and_large() -> None:
     assert einsum(PROBLEM.replace("M: 8", "M: 2**40")).sizes["M"] == 2**40
 
 
+def test_sizes_may_use_the_variables() -> None:
+    text = "variables: {version: 0.4, batch: 2, wide: batch * 8}\n" + PROBLEM.replace("M: 8", "M: wide // 2")
+    assert einsum(text) == einsum(PROBLEM)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [

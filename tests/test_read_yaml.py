@@ -75,6 +75,10 @@ def test_deep_merge_descends_into_mappings_and_joins_lists() -> None:
     assert document["a"] == {"x": 1, "d": {"p": 1, "l": [1]}}, "the merged mapping itself stays as it was"
 
 
+def test_an_anchor_given_twice_means_the_value_that_begins_last() -> None:
+    assert parse("a: &x {b: &x {c: 1}}\nd: *x\ne: &x 2\nf: *x", None) == {"a": {"b": {"c": 1}}, "d": {"c": 1}, "e": 2, "f": 2}
+
+
 def test_nomerge_protects_a_value_from_a_deep_merge() -> None:
     assert parse("a: &a {d: {p: 1}}\nb: {<<<: *a, d: !nomerge {q: 2}}", None)["b"] == {"d": {"q": 2}}
 

@@ -24,7 +24,7 @@ NODE_KEYS = {
     "Pipelined": ("nodes", "enabled", "name"),
     "Nothing": ("name", "class", "attributes", "constraints", "spatial", "enabled"),
 }
-SUBTREE_KEYS = ("name", "attributes", "local", "subtree")
+SUBTREE_KEYS = ("name", "attributes", "local", "subtree", "required_actions")
 LOCAL_KEYS = ("name", "class", "subclass", "attributes", "required_actions", "enabled", "area_scale", "energy_scale")
 _RANGE = re.compile(r"\s*(?P<low>\d+)\s*(\.\.\s*(?P<high>\d+)\s*)?\]\Z")
 
@@ -63,29 +63,34 @@ class ParallelNode:
     branches: list[list[str]] = field(default_factory=list)
 
 
-def read_architecture(section: Field, variables: Field | None) -> ArchitectureSource:
+def read_variables(section: Field | None) -> dict[str, Any]:
+    """The section ``variables``, evaluated: its values may refer to one another."""
+    values = Scope(dict(section.entries()), {}).all() if section is not None else {}
+    values.pop("version", None)
+    return values
+
+
+def read_architecture(section: Field, variables: Mapping[str, Any]) -> ArchitectureSource:
     """Read the section ``architecture``.
 
     Parameters
     ----------
     section : Field
         With ``nodes`` (v0.4) or ``subtree`` (transpiled).
-    variables : Field or None
-        The section ``variables``, whose values every expression may use.
+    variables : mapping
+        Values that every expression may use.
 
     Raises
     ------
     InputError
     """
     section.mapping()
-    outer = Scope(dict(variables.entries()), {}).all() if variables is not None else {}
-    outer.pop("version", None)
     if section.get("nodes") is not None:
         section.known(("version", "nodes", "name"))
-        return _Tree(outer).read(section)
+        return _Tree(variables).read(section)
     if section.get("subtree") is not None:
         section.known(("version", "subtree", "local", "name", "attributes"))
-        return _read_subtree(section, outer)
+        return _read_subtree(section, variables)
     section.fail("neither 'nodes' nor 'subtree'", "give the tree of a v0.4 architecture under 'nodes'")
 
 
@@ -114,7 +119,7 @@ class _Tree:
             self._node(node)
         name = self.name or "architecture"
         return ArchitectureSource(
-            architecture=assemble(name, self.components, section.place, self.inherited),
+            architecture=assemble(name, self.components, section.place, self.inherited, self.warnings),
             constraints=self.constraints,
             parallel=self.parallel,
             fanouts=self.fanouts,
@@ -265,7 +270,10 @@ def _read_subtree(section: Field, variables: Mapping[str, Any]) -> ArchitectureS
         for component in local.items() if local is not None else []:
             _local(component, multiplier, inherited, components, warnings)
     inherited.pop("version", None)
-    architecture = assemble((name or "architecture").removesuffix("_top_level"), components, section.place, inherited)
+    # Here the compute unit is known by its class, wherever among its siblings it stands.
+    components.sort(key=lambda component: component.is_compute)
+    name = (name or "architecture").removesuffix("_top_level")
+    architecture = assemble(name, components, section.place, inherited, warnings)
     fanouts = {
         level.name.removeprefix("inter_").removesuffix("_spatial"): level.name for level in architecture.levels if level.is_fanout
     }

@@ -79,10 +79,11 @@ class YamlList(list[Any]):
 
 @dataclass
 class _Frame:
-    """A mapping or list that is being read. ``key`` is the mapping key whose value comes next."""
+    """A mapping or list that is being read. ``key`` is the mapping key whose value comes next, ``serial`` its number."""
 
     container: Any
     anchor: str | None
+    serial: int = 0
     key: str | None = None
     size: int = 1
     merges: dict[str, Any] = field(default_factory=dict)
@@ -143,7 +144,8 @@ class _Reader:
     def __init__(self, file: str | None, includes: Sequence[Any], lines_known: bool) -> None:
         self.file, self.includes, self.lines_known = file, includes, lines_known
         self.frames: list[_Frame] = []
-        self.anchors: dict[str, tuple[Any, int]] = {}
+        self.anchors: dict[str, tuple[Any, int, int]] = {}
+        self.serial = 0
         self.merged = 0
         self.root: Any = None
         self.documents = 0
@@ -188,7 +190,8 @@ class _Reader:
             if event.anchor not in self.anchors:
                 found = f"alias '*{_short(event.anchor or '')}' without a finished anchor before it"
                 raise InputError(self._place(event), found, "define the anchor first")
-            self._add(*self.anchors[event.anchor], event)
+            value, size, _ = self.anchors[event.anchor]
+            self._add(value, size, event)
         elif isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
@@ -215,8 +218,7 @@ class _Reader:
             value = scalar(text, self._place(event))
         else:
             raise InputError(self._place(event), f"tag '{_short(tag)}' on a value", _tags_that_do())
-        if event.anchor:
-            self.anchors[event.anchor] = (value, size)
+        self._anchor(event.anchor, value, size, self._next())
         self._add(value, size, event)
 
     def _take_key(self, frame: _Frame, event: Any) -> None:
@@ -247,16 +249,24 @@ class _Reader:
             container.no_merge, tag = True, None
         if tag not in (None, "!", _CORE_TAG + "map", _CORE_TAG + "seq"):
             raise InputError(self._place(event), f"tag '{_short(tag)}'", _tags_that_do())
-        self.frames.append(_Frame(container, event.anchor))
+        self.frames.append(_Frame(container, event.anchor, self._next()))
 
     def _close(self, event: Any) -> None:
         frame = self.frames.pop()
         value = frame.container
         for key, other in frame.merges.items():
             self._merge(value, other, event, deep=key == "<<<")
-        if frame.anchor:
-            self.anchors[frame.anchor] = (value, frame.size)
+        self._anchor(frame.anchor, value, frame.size, frame.serial)
         self._add(value, frame.size, event, value.origin)
+
+    def _next(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    def _anchor(self, name: str | None, value: Any, size: int, serial: int) -> None:
+        """An anchor given twice means the value that begins last."""
+        if name and (name not in self.anchors or self.anchors[name][2] < serial):
+            self.anchors[name] = (value, size, serial)
 
     def _add(self, value: Any, size: int, event: Any, origin: Origin | None = None) -> None:
         """Put a finished value, which began at ``origin`` or at this event, into what encloses it."""

@@ -25,12 +25,15 @@ class Field:
         Mapping, list, string, number, bool or None.
     key : str, int or None
         Key in ``parent``; None for a document.
+    names : mapping
+        Variables that expressions in it may use.
     """
 
-    __slots__ = ("file", "key", "parent", "value")
+    __slots__ = ("file", "key", "names", "parent", "value")
 
     def __init__(self, value: Any, *, file: str | None = None, key: str | int | None = None, parent: Field | None = None) -> None:
         self.value, self.file, self.key, self.parent = value, file, key, parent
+        self.names: Mapping[str, Any] = parent.names if parent is not None else {}
 
     @property
     def place(self) -> Place:
@@ -183,7 +186,7 @@ class Field:
         if isinstance(self.value, str):
             from stitchloop.read.expressions import evaluate_field
 
-            return evaluate_field(self)
+            return evaluate_field(self, self.names)
         return self.value
 
 

@@ -84,19 +84,19 @@ class Component:
         return PlacedField(self.attributes[name], self.place(name))
 
 
-def level_of(component: Component) -> Level:
+def level_of(component: Component, warnings: list[str]) -> Level:
     """The storage or fan-out level of a component (see Timeloop's buffer attributes for names and defaults).
 
     Raises
     ------
     InputError
-        For a width that is no multiple of the word, or attributes that contradict one another.
+        For a width that is no multiple of the word, or attributes out of range.
     """
     c = component
     if c.is_fanout:
         return fanout_level(c.name, c.mesh)
     datawidth = c.integer(*WORD_BITS) or DEFAULT_WORD_BITS
-    block_size, width = _block(c, datawidth)
+    block_size, width = _block(c, datawidth, warnings)
     depth, entries = _size(c, datawidth, block_size)
     read_bandwidth, write_bandwidth = _bandwidths(c)
     return Level(
@@ -148,8 +148,10 @@ def compute_of(component: Component) -> Compute:
     )
 
 
-def assemble(name: str, components: Sequence[Component], place: Place, variables: Mapping[str, Any]) -> Architecture:
-    """Join components, outermost first, to an architecture.
+def assemble(
+    name: str, components: Sequence[Component], place: Place, variables: Mapping[str, Any], warnings: list[str]
+) -> Architecture:
+    """Join components, outermost first, to an architecture. Remarks go to ``warnings``.
 
     Raises
     ------
@@ -170,7 +172,7 @@ def assemble(name: str, components: Sequence[Component], place: Place, variables
     if not any(not component.is_fanout for component in storage):
         raise InputError(place, "an architecture without storage", "add a DRAM above the compute unit")
     _unique(kept)
-    levels = [level_of(component) for component in reversed(storage)]
+    levels = [level_of(component, warnings) for component in reversed(storage)]
     compute = compute_of(last)
     below: Level | Compute = compute
     fields = [last.field, *(component.field for component in reversed(storage))]
@@ -209,34 +211,36 @@ def _unique(components: Sequence[Component]) -> None:
         seen[component.name] = component
 
 
-def _block(c: Component, datawidth: int) -> tuple[int, int]:
+def _block(c: Component, datawidth: int, warnings: list[str]) -> tuple[int, int]:
     """Words of one vector access, and bits of one row."""
-    block, cluster, width = c.integer(*BLOCK_SIZE), c.integer("cluster_size") or 1, c.integer(*WIDTH)
+    block, cluster, width = c.integer(*BLOCK_SIZE), c.integer("cluster_size"), c.integer(*WIDTH)
     if width is None:
         words = block or 1
-        return words, words * cluster * datawidth
+        return words, words * (cluster or 1) * datawidth
     name = c.given(WIDTH) or "width"
     if width % datawidth:
         raise InputError(c.place(name), f"{name} {width} of '{c.name}'", f"a multiple of the word of {datawidth} bits is needed")
     if block is None:
-        block = width // datawidth // cluster
-    if block * datawidth * cluster != width:
-        found = f"{name} {width} of '{c.name}' with {block} words of {datawidth} bits and cluster_size {cluster}"
-        raise InputError(c.place(name), found, f"a width of {block * datawidth * cluster} would agree")
+        block = max(1, width // datawidth // (cluster or 1))
+    if width % (block * datawidth * (cluster or 1)) or (cluster and block * datawidth * cluster != width):
+        given = f"{block} words of {datawidth} bits" + (f" and cluster_size {cluster}" if cluster else "")
+        warnings.append(f"{c.place(name)}: {name} {width} of '{c.name}' does not agree with {given}, which count")
     return block, width
 
 
 def _size(c: Component, datawidth: int, block_size: int) -> tuple[int | None, int | None]:
     """Rows, and words where they are given apart from rows."""
     given = [name for name in ("entries", c.given(DEPTH), "sizeKB") if name and c.attributes.get(name) is not None]
-    if len(given) > 1:
-        raise InputError(c.place(given[1]), f"'{given[0]}' and '{given[1]}' of '{c.name}'", "give the size once")
+    if len(given) > 1 and given[-1] == "sizeKB":
+        raise InputError(c.place("sizeKB"), f"'{given[0]}' and 'sizeKB' of '{c.name}'", "give the size once")
     if not given:
         return None, None
     if given[0] in DEPTH:
-        return c.integer(given[0]), None
-    words = c.integer("entries") if given[0] == "entries" else int((c.number("sizeKB", above=0) or 0) * 1024 * 8) // datawidth
-    assert words is not None
+        return c.integer(given[0], least=0), None
+    if given[0] == "entries":
+        words = c.integer("entries", least=0) or 0
+    else:
+        words = int((c.number("sizeKB", above=0) or 0) * 1024 * 8) // datawidth
     return -(-words // block_size), words
 
 

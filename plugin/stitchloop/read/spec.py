@@ -10,7 +10,7 @@ from typing import Any
 from stitchloop.constraints import Constraints
 from stitchloop.errors import InputError
 from stitchloop.options import MapperOptions
-from stitchloop.read.architecture import ArchitectureSource, read_architecture
+from stitchloop.read.architecture import ArchitectureSource, read_architecture, read_variables
 from stitchloop.read.constraints import ConstraintReader
 from stitchloop.read.document import YamlMap, parse
 from stitchloop.read.energy import with_energy
@@ -74,7 +74,9 @@ def load_spec(inputs: Sequence[Input], variables: Mapping[str, str] | None = Non
     sections, files = _sections(inputs, dict(variables or {}))
     warnings: list[str] = []
     architecture_section = sections.one("architecture")
-    source = read_architecture(architecture_section, sections.merged("variables")) if architecture_section is not None else None
+    names = read_variables(sections.merged("variables"))
+    sections.give(names)
+    source = read_architecture(architecture_section, names) if architecture_section is not None else None
     if source is not None:
         warnings += source.warnings
         assert architecture_section is not None
@@ -181,6 +183,12 @@ class _Sections:
     def all(self, name: str) -> list[Field]:
         return self.fields.get(name, [])
 
+    def give(self, names: Mapping[str, Any]) -> None:
+        """Let the expressions of all sections use these variables."""
+        for fields in self.fields.values():
+            for field in fields:
+                field.names = names
+
     def merged(self, name: str) -> Field | None:
         """Several mappings of one name as one; the first to give a key wins."""
         found = self.all(name)
@@ -223,6 +231,13 @@ def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sect
     return sections, list(dict.fromkeys(files))
 
 
+def _section_name(name: str) -> str:
+    """The section that a key means: like Timeloop's front end, more constraints or components under longer names."""
+    if name in SECTIONS:
+        return {"arch": "architecture"}.get(name, name)
+    return next((part for part in ("constraints", "components") if part in name), name)
+
+
 def _note(document: Field, sections: _Sections) -> None:
     """File the sections of one document under their names."""
     if not isinstance(document.value, Mapping):
@@ -231,11 +246,12 @@ def _note(document: Field, sections: _Sections) -> None:
     for name, field in document.entries():
         if "ignore" in name:
             continue
+        name = _section_name(name)
         if name not in SECTIONS:
             Field(None, key=name, parent=document).fail(f"unknown section '{name[:60]}'", nearest(name, SECTIONS, "sections are"))
         if field.value in ([], {}):
             continue  # an empty section is as good as none
-        kept = sections.fields.setdefault({"arch": "architecture"}.get(name, name), [])
+        kept = sections.fields.setdefault(name, [])
         if kept and name not in REPEATABLE:
             field.fail(f"a second section '{name}' (the first: {kept[0].place})", "give one of them")
         kept.append(field)
