@@ -11,6 +11,7 @@ from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.crossing import Crossing, crossing
 from stitchloop.cascade.export import export_group
 from stitchloop.cascade.export_mapping import MappedGroup, map_group
+from stitchloop.cascade.group_export import SINK
 from stitchloop.cascade.merge import Node
 
 
@@ -60,7 +61,11 @@ class GroupSpec:
                 for row in self.rows
             ],
             "not_expressed": list(export.not_expressed),
-            "counted_otherwise_by_looptree": [str(difference) for difference in stats.differences],
+            "counted_otherwise_by_looptree": [
+                str(difference)
+                for difference in stats.differences
+                if not (isinstance(difference.key, tuple) and difference.key[-1] == SINK)
+            ],
         }
 
 
