@@ -61,7 +61,7 @@ def scatter(results: Sequence[CaseResult]) -> str:
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
 
