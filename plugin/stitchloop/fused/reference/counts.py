@@ -143,6 +143,10 @@ class _Counter:
         """When a block is lost as the loop at ``level`` steps on."""
         if self.rules.fresh_sums and tensor.is_output and level < self._joint_depth(path, tensor):
             return [frozenset()]
+        if self.rules.unite_readers and not tensor.is_output:
+            maker = self.structure.producers.get(tensor.name, "")
+            if maker in self.moved.get((child.address, tensor.name), ()) and level in self.spaces[maker].restarts:
+                return [frozenset()]
         if not self.rules.refetch:
             return []
         found = []

@@ -44,6 +44,8 @@ class Space:
         It also leaves out iterations in which nothing is missing.
     computed : int
         Points of the intermediate that it computes, each as often as it is computed.
+    restarts : frozenset of int
+        Levels of the loops above at whose steps nothing of the intermediate is kept.
     """
 
     ranks: dict[str, Axis]
@@ -51,6 +53,7 @@ class Space:
     gates: frozenset[int] = frozenset()
     skips: bool = False
     computed: int = 0
+    restarts: frozenset[int] = frozenset()
 
     def seen_from(self, depth: int) -> Space:
         """The space as the loops above ``depth`` step through it."""
@@ -127,6 +130,7 @@ def _derived(
         need.gates | frozenset(level for axis in need.idle for level in levels_of(axis) & memory.held if _repeats(axis, level)),
         need.skips or any(_leaves(old) != _leaves(new) for old, new in zip(need.dimensions, missing, strict=True)),
         computed,
+        frozenset(range(joint.depth)) - memory.held,
     )
 
 
