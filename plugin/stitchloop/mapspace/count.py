@@ -95,7 +95,7 @@ class _LeftAxis(_Axis):
 
     def __init__(self, size: int, limits: tuple[FactorRange, ...], imperfect: bool) -> None:
         self.limits, self.imperfect = limits, imperfect
-        self.states = _states(size, imperfect)
+        self.states = left_states(size, imperfect)
         self.index = {left: number for number, left in enumerate(self.states)}
         self.length, self.start = len(self.states), self.index[size]
         self.ending = np.array([int(left == 1) for left in self.states], dtype=object)
@@ -158,7 +158,8 @@ def _orders(loops: LoopSpace, free: int, listed: int) -> int:
     return factorial(free) * cuts
 
 
-def _states(size: int, imperfect: bool) -> list[int]:
+def left_states(size: int, imperfect: bool) -> list[int]:
+    """Everything that may be left of a rank of ``size`` for outer slots, ascending."""
     if not imperfect:
         return list(divisors(size))
     states: set[int] = set()
@@ -184,7 +185,7 @@ def _steps(left: int, limit: FactorRange, imperfect: bool) -> list[tuple[int, in
 
 def _chains(size: int, imperfect: bool) -> list[int]:
     """How many ways there are to cover ``size`` by exactly 0, 1, 2, ... bounds above 1."""
-    states = _states(size, imperfect)
+    states = left_states(size, imperfect)
     ways = {size: 1}
     counts = []
     while ways:
