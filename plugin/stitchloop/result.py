@@ -58,7 +58,7 @@ class Result:
             "value": self.values[0],
             "values": list(self.values),
             "optimal": c.optimal,
-            "lower_bound": c.lower_bound,
+            "lower_bound": self.values[0] if c.optimal else c.lower_bound,
             "gap": c.gap(self.values[0]),
             "mapspace_size": c.mapspace_size,
             "evaluated": c.evaluated,

@@ -85,6 +85,14 @@ def certificate_text(objective: tuple[str, ...], values: tuple[float, ...], cert
     )
 
 
+def scaled(value_pJ: float) -> str:
+    """An energy with four digits and the unit that suits it: ``16.52 uJ``."""
+    for unit, size in (("J", 1e12), ("mJ", 1e9), ("uJ", 1e6), ("nJ", 1e3)):
+        if value_pJ >= size:
+            return f"{value_pJ / size:.4g} {unit}"
+    return f"{value_pJ:.4g} pJ"
+
+
 def _nest(einsum: Einsum, architecture: Architecture, mapping: Mapping, stats: Stats) -> RenderableType:
     from rich.text import Text
 
@@ -100,12 +108,12 @@ def _energy_bars(architecture: Architecture, stats: Stats) -> RenderableType:
     rows.append((architecture.compute.name, stats.compute.energy_pJ))
     table = Table(title="Energy by level", title_justify="left", box=None, pad_edge=False)
     table.add_column("level")
-    table.add_column("uJ", justify="right")
+    table.add_column("energy", justify="right")
     table.add_column("share", justify="right")
     table.add_column("")
     for name, energy in rows:
         share = energy / stats.energy_pJ if stats.energy_pJ else 0.0
-        table.add_row(name, f"{energy / 1e6:,.3f}", f"{share:.1%}", "█" * round(40 * share))
+        table.add_row(name, scaled(energy), f"{share:.1%}", "█" * round(40 * share))
     return table
 
 
@@ -114,7 +122,7 @@ def _totals(architecture: Architecture, stats: Stats) -> RenderableType:
 
     time_us = stats.cycles * architecture.cycle_seconds * 1e6
     return Text(
-        f"\nCycles {stats.cycles:,} ({time_us:,.2f} us; bound by {stats.binding}), energy {stats.energy_pJ / 1e6:,.3f} uJ, "
+        f"\nCycles {stats.cycles:,} ({time_us:,.2f} us; bound by {stats.binding}), energy {scaled(stats.energy_pJ)}, "
         f"EDP {stats.edp:.3e} J*cycle, utilization {stats.utilization:.2%}, {stats.computes:,} computes."
     )
 

@@ -1,0 +1,144 @@
+"""The commands end to end: files in, files and exit statuses out, and nothing of the user's lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import stitchloop
+from stitchloop.cli.app import main
+from stitchloop.content import content_root, resolve
+
+SMALL = Path(__file__).parent / "data" / "small"
+ARCH, GEMM, MAPPING = (str(SMALL / name) for name in ("arch.yaml", "gemm.yaml", "mapping.yaml"))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Exit status of ``stitchloop ARGUMENTS`` in this process."""
+    monkeypatch.setattr(sys, "argv", ["stitchloop", *arguments])
+    try:
+        main()
+    except SystemExit as exit:
+        return int(exit.code or 0)
+    return 0
+
+
+def test_model_writes_timeloops_files_and_stats_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "model", ARCH, GEMM, MAPPING, "-o", str(tmp_path)) == 0
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    assert stats["computes"] == 8 * 4 * 8
+    assert stats["levels"]["DRAM"]["Z"]["updates"] >= 8 * 4
+    text = (tmp_path / "timeloop-model.stats.txt").read_text()
+    assert f"Cycles: {stats['cycles']}\n" in text
+    assert "Scalar reads (per-instance)" in text
+    assert (tmp_path / "timeloop-model.map.txt").read_text().endswith("<< Compute >>\n")
+
+
+def test_map_finds_what_model_confirms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "map", ARCH, GEMM, "-o", str(tmp_path / "map")) == 0
+    result = json.loads((tmp_path / "map" / "result.json").read_text())
+    assert result["optimal"]
+    assert result["lower_bound"] == result["value"]
+    assert yaml.safe_load((tmp_path / "map" / "timeloop-mapper.map.yaml").read_text())["mapping"] == result["mapping"]
+    written = str(tmp_path / "map" / "timeloop-mapper.map.yaml")
+    assert run(monkeypatch, "model", ARCH, GEMM, written, "-o", str(tmp_path / "model")) == 0
+    mapped = (tmp_path / "map" / "timeloop-mapper.stats.txt").read_text()
+    assert mapped == (tmp_path / "model" / "timeloop-model.stats.txt").read_text()
+
+
+def test_map_is_no_worse_than_a_given_mapping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "model", ARCH, GEMM, MAPPING, "-o", str(tmp_path / "given")) == 0
+    assert run(monkeypatch, "map", ARCH, GEMM, MAPPING, "-o", str(tmp_path / "best")) == 0
+    given, best = (json.loads((tmp_path / folder / "stats.json").read_text()) for folder in ("given", "best"))
+    assert best["edp_J_cycle"] <= given["edp_J_cycle"]
+    assert "Against the mapping in the input" in capsys.readouterr().out
+
+
+def test_an_invalid_mapping_names_level_size_and_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "mapping.yaml"
+    bad.write_text("mapping:\n- {target: RF, type: temporal, factors: [M=8, N=4, K=8], permutation: [M, N, K]}\n")
+    assert run(monkeypatch, "model", ARCH, GEMM, str(bad), "-o", str(tmp_path)) == 1
+    error = capsys.readouterr().err
+    assert "RF" in error
+    assert "mapped tile size 128 exceeds buffer capacity" in error
+    assert not (tmp_path / "stats.json").exists()
+
+
+def test_a_missing_section_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "model", ARCH, GEMM, "-o", str(tmp_path)) == 2
+    assert "`mapping` section is missing" in capsys.readouterr().err
+
+
+def test_outputs_never_overwrite_an_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = tmp_path / "timeloop-mapper.map.yaml"
+    precious.write_text(Path(MAPPING).read_text())
+    assert run(monkeypatch, "map", ARCH, GEMM, str(precious), "-o", str(tmp_path)) == 2
+    assert precious.read_text() == Path(MAPPING).read_text()
+    assert list(tmp_path.iterdir()) == [precious]
+
+
+def test_shipped_files_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve("nvdla_like") == content_root() / "arch" / "nvdla_like.yaml"
+    assert resolve("mappers/edp") == content_root() / "mappers" / "edp.yaml"
+    assert resolve("problems/../../secret") == Path("problems/../../secret")
+    (tmp_path / "nvdla_like").write_text("mine")
+    assert resolve("nvdla_like") == Path("nvdla_like")
+
+
+@pytest.mark.parametrize("program", ["timeloop-mapper", "timeloop-model"])
+def test_the_shim_answers_as_timeloops_programs_do(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "shim", str(tmp_path / "bin")) == 0
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    files = [ARCH, GEMM] + ([MAPPING] if program == "timeloop-model" else [])
+    done = subprocess.run([program, *files, "-o", "out"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Cycles: " in (tmp_path / "out" / f"{program}.stats.txt").read_text()
+    assert "ART:" in (tmp_path / "out" / f"{program}.ART.yaml").read_text()
+    failed = subprocess.run([program, ARCH], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("ERROR: ")
+    assert "Traceback" not in failed.stderr
+
+
+def test_the_shim_overwrites_no_other_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timeloop-model").write_text("#!/bin/sh\n")
+    assert run(monkeypatch, "shim", str(tmp_path)) == 2
+    assert (tmp_path / "timeloop-model").read_text() == "#!/bin/sh\n"
+
+
+def test_call_mapper_and_call_model_take_lists_of_paths(tmp_path: Path) -> None:
+    mapped = stitchloop.call_mapper([ARCH, GEMM], str(tmp_path / "map"), log_to=str(tmp_path / "log.txt"))
+    assert "Optimal (proved)" in (tmp_path / "log.txt").read_text()
+    again = stitchloop.call_model([ARCH, GEMM, str(tmp_path / "map" / "timeloop-mapper.map.yaml")], str(tmp_path / "model"))
+    assert again.cycles == mapped.cycles
+    assert again.energy == mapped.energy
+    assert mapped.latency == mapped.cycles * 1e-9
+    assert mapped.percent_utilization == pytest.approx(mapped.computes / 8 / mapped.cycles * 100)
+    assert set(mapped.per_component_energy) == {"DRAM", "GLB", "RF", "MAC"}
+    assert mapped.mapping.startswith("DRAM [ ")
+
+
+def test_call_mapper_can_hand_back_its_process(tmp_path: Path) -> None:
+    process = stitchloop.call_mapper([ARCH, GEMM], str(tmp_path), log_to=str(tmp_path / "log.txt"), return_proc=True)
+    assert process.wait(timeout=60) == 0
+    assert (tmp_path / "result.json").exists()
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    heavy = ("numba", "scipy", "polars", "matplotlib", "networkx", "numpy")
+    code = f"import sys, stitchloop.cli.app; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
