@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from stitchloop.architecture import Level
 from stitchloop.constraints import Constraints, FactorConstraint, LevelConstraints, LoopConstraint
 from stitchloop.errors import InputError, Place
-from stitchloop.read.architecture import ArchitectureSource, NodeConstraints, ParallelNode, unknown_target
 from stitchloop.read.fields import Field, nearest
 from stitchloop.read.loops import Permutation, read_factors, read_permutation, read_ranks, read_tensors
+from stitchloop.read.source import ArchitectureSource, NodeConstraints, ParallelNode, unknown_target
 from stitchloop.workload import Einsum
 
 DATASPACE_TYPES = ("dataspace", "datatype", "bypass", "bypassing")

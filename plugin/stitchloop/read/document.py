@@ -43,6 +43,20 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
 
+HYPHENATED = {
+    name.replace("_", "-"): name
+    for name in (
+        *("architecture_constraints", "arch_constraints", "mapspace_constraints", "compound_components", "sparse_optimizations"),
+        *("data_spaces", "read_write", "optimization_metric", "optimization_metrics", "num_threads", "search_size"),
+        *("victory_condition", "sync_interval", "log_interval", "log_stats", "log_suboptimal", "live_status", "filter_revisits"),
+        *("max_permutations_per_if_visit", "penalize_consecutive_bypass_fails", "emit_whoop_nest", "out_prefix"),
+        *("word_bits", "word_width", "block_size", "n_words", "cluster_size", "num_banks", "num_ports", "multiple_buffering"),
+        *("min_utilization", "read_bandwidth", "write_bandwidth", "shared_bandwidth", "network_word_bits", "memory_width"),
+        *("memory_depth", "no_link_transfer", "no_multicast_no_reduction", "no_temporal_reuse"),
+    )
+}
+"""Keys of older files, in which Timeloop writes hyphens, and the names that they have now."""
+
 Origin = tuple[str | None, int | None]
 
 
@@ -222,7 +236,7 @@ class _Reader:
         self._add(value, size, event)
 
     def _take_key(self, frame: _Frame, event: Any) -> None:
-        key = event.value
+        key = HYPHENATED.get(event.value, event.value)
         if key in frame.container or key in frame.merges:
             line = (frame.container.lines.get(key) or (None, None))[1]
             before = f" (first on line {line})" if line else ""

@@ -13,11 +13,11 @@ from typing import Any
 
 from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.errors import InputError
-from stitchloop.read.architecture import ArchitectureSource
 from stitchloop.read.document import Quoted, parse
 from stitchloop.read.fields import Field
 from stitchloop.read.files import read_text
 from stitchloop.read.levels import Component, with_tables
+from stitchloop.read.source import ArchitectureSource
 from stitchloop.read.tables import read_art, read_ert
 
 ACCELERGY_SECONDS = 600

@@ -49,6 +49,7 @@ class Component:
 
     @property
     def is_compute(self) -> bool:
+        """Its class names a compute unit (as in Timeloop, any class that holds one of the words)."""
         return any(word in self.component_class for word in COMPUTE_CLASSES) and not self.is_storage
 
     @property

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from stitchloop.architecture import Level
 from stitchloop.constraints import Constraints, LevelConstraints, LoopConstraint
 from stitchloop.mapping import LevelMapping, Loop, Mapping
-from stitchloop.read.architecture import ArchitectureSource
 from stitchloop.read.constraints import DATASPACE_TYPES, UNMODELLED_LOOP_KEYS, find_level
 from stitchloop.read.fields import Field, nearest
 from stitchloop.read.loops import Factor, read_factors, read_permutation, read_tensors
+from stitchloop.read.source import ArchitectureSource
 from stitchloop.workload import Einsum
 
 TYPES = ("temporal", "spatial", *DATASPACE_TYPES)

@@ -10,7 +10,7 @@ from typing import Any
 from stitchloop.constraints import Constraints
 from stitchloop.errors import InputError
 from stitchloop.options import MapperOptions
-from stitchloop.read.architecture import ArchitectureSource, read_architecture, read_variables
+from stitchloop.read.architecture import read_architecture, read_variables
 from stitchloop.read.constraints import ConstraintReader
 from stitchloop.read.document import YamlMap, parse
 from stitchloop.read.energy import with_energy
@@ -19,6 +19,7 @@ from stitchloop.read.files import is_template, read_text
 from stitchloop.read.mapping import read_mapping
 from stitchloop.read.options import read_options
 from stitchloop.read.problem import read_einsum
+from stitchloop.read.source import ArchitectureSource
 from stitchloop.spec import Spec
 from stitchloop.workload import Workload
 
