@@ -118,6 +118,11 @@ def test_weights_are_inferred_from_the_ranks_that_work_streams_along():
     assert read_cascade({**marked, "inputs": ["X"]}).weights == ("W", "V", "MEAN")
 
 
+def test_states_may_stand_in_the_lists():
+    with_states = small("inputs: [X]", "inputs: [X, H0]").replace("[Y, Z]", "[Y, Z, Hlast]")
+    assert read(with_states) == read(small())
+
+
 def test_gemm_like_einsums_of_mamba():
     cascade = load_cascade(PROBLEMS / "mamba/mamba-370m.yaml")
     assert [e.name for e in cascade.einsums if e.is_gemm] == ["E6", "E8", "E11", "E12", "E13", "E14", "E24"]
@@ -145,7 +150,7 @@ FAULTS = {
     "written weight": ("[W, V]", "[W, V, U]", 11, "Einsum project writes it", "remove"),
     "size": ("D: 2 * E", "D: 2 / 3", 6, "0.66", "whole number"),
     "size loop": ("D: 2 * E", "D: 2 * D", 6, "uses D, which has no value", "known here"),
-    "zero": ("E: 6", "E: 0", 5, "found 0", "at least 1"),
+    "zero": ("E: 6", "E: 0", 5, "found 0", "from 1 to 2^62"),
     "unknown key": ("constants:", "constant:", 7, "unknown key 'constant'", "did you mean constants"),
     "rank key": ("iterative: true", "iterativ: true", 4, "unknown key 'iterativ'", "did you mean iterative"),
     "function": ("SiLU(", "sillu(", 20, "unknown function 'sillu'", "silu"),
@@ -216,6 +221,12 @@ def test_recurrence_that_leaves_its_rank():
         ({"ranks": {"M": 3}, "einsums": ["T[m] = " + "-" * 100 + "A[m]"]}, "expected here"),
         ({"ranks": {"M": 3}, "einsums": ["T[m] = A[m]" + " + A[m]" * 1000]}, "signs in one equation"),
         ({"ranks": {"M": 3}, "einsums": ["T[m] = A[m] ; B[m]"]}, "unknown sign ';'"),
+        ({"ranks": {"M": 3}, "einsums": ["T[m] = A[m] * " + "9" * 5000]}, "a name or number of 5000 characters"),
+        ({"ranks": {"M": "9" * 100 + " * " + "9" * 100}, "einsums": ["T[m] = A[m]"]}, "a whole number from 1 to 2"),
+        ({"ranks": {"M": "1e200 * 1e200"}, "einsums": ["T[m] = A[m]"]}, "a whole number from 1 to 2"),
+        ({"ranks": {"M": 2.5}, "einsums": ["T[m] = A[m]"]}, "found 2.5; a whole number"),
+        ({"ranks": {"M": 3}, "tensors": {"T": {"shape": "[m]"}}, "einsums": ["T[m] = A[m]"]}, "give shapes to inputs only"),
+        ({"ranks": {"M": 3}, "einsums": {"1-3": "T[m] = A[m]"}}, "found the name '1-3'"),
     ],
 )
 def test_faults_without_lines(problem, message):

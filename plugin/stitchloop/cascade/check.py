@@ -52,19 +52,24 @@ def einsum_path(problem: Mapping[str, Any], einsum: str) -> KeyPath:
 def _check_names(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -> None:
     """Names in the document's lists and sections that no equation uses, and inputs that no list holds."""
     known = [tensor.name for tensor in cascade.tensors]
+    states: dict[str, set[object]] = {
+        "inputs": {state.initial for state in cascade.states},
+        "outputs": {state.final for state in cascade.states},
+    }
     for key in ("inputs", "weights", "outputs", "tensors"):
         for name in problem.get(key) or ():
-            if name not in known:
+            if name not in known and name not in states.get(key, set()):
                 path = (key, name) if key == "tensors" else (key,)
                 raise places.error(path, f"no equation uses the tensor {name}", f"remove or rename it{close_to(name, known)}")
-    for key in ("inputs", "weights"):
-        for name in problem.get(key) or ():
-            producer = cascade.tensor(name).producer
-            if producer is not None:
-                raise places.error((key,), f"{name} is listed here, but Einsum {producer} writes it", "remove it from the list")
-    for name in problem.get("outputs") or ():
-        if cascade.tensor(name).producer is None:
-            raise places.error(("outputs",), f"{name} is listed as an output, but no Einsum writes it", "remove it or write it")
+    for key in ("inputs", "weights", "outputs"):
+        for tensor in (cascade.tensor(name) for name in problem.get(key) or () if name in known):
+            if key != "outputs" and tensor.producer is not None:
+                found = f"{tensor.name} is listed here, but Einsum {tensor.producer} writes it"
+                raise places.error((key,), found, "remove it from the list")
+            if key == "outputs" and tensor.producer is None:
+                raise places.error(
+                    (key,), f"{tensor.name} is listed as an output, but no Einsum writes it", "remove it or write it"
+                )
     if "inputs" not in problem or "weights" not in problem:
         return
     listed = {*(problem["inputs"] or ()), *(problem["weights"] or ())}

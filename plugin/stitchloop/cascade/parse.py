@@ -37,6 +37,7 @@ _TOKEN = re.compile(
 )
 _MAXIMAL_DEPTH = 60
 _MAXIMAL_TOKENS = 600
+_MAXIMAL_WORD = 200
 
 
 class _Parser:
@@ -60,6 +61,9 @@ class _Parser:
                     self.text, start, f"unknown sign '{self.text[start]}'", "use names, numbers and + - * / = , ( ) [ ]"
                 )
             kind = match.lastgroup or ""
+            if len(match[kind]) > _MAXIMAL_WORD:
+                found = f"a name or number of {len(match[kind])} characters"
+                raise EquationError(self.text[:60], match.start(kind), found, f"use at most {_MAXIMAL_WORD}")
             yield kind, match[kind], match.start(kind)
             position = match.end()
         yield "end", "", end

@@ -145,8 +145,9 @@ class _Reader:
 
     def _integer(self, path: tuple[str | int, ...], entry: Any, names: Mapping[str, float] | None = None) -> int:
         value = self._number(path, entry, names)
-        if value != int(value) or not 1 <= value <= _LARGEST_SIZE:
-            raise self.places.error(path, f"found {entry!r}, which is {value:g}", "a whole number of at least 1 is expected")
+        if not 1 <= value <= _LARGEST_SIZE or value != int(value):
+            is_value = f", which is {value:g}" if isinstance(entry, str) and abs(value) <= _LARGEST_SIZE else ""
+            raise self.places.error(path, f"found {_kind(entry)}{is_value}", "a whole number from 1 to 2^62 is expected")
         return int(value)
 
     def _number(self, path: tuple[str | int, ...], entry: Any, names: Mapping[str, float] | None = None) -> float:
@@ -289,6 +290,9 @@ class _Reader:
 
     def _shape(self, name: str, written: Access | None, accesses: list[Access]) -> tuple[Index, ...]:
         shape = self.declared.get(name, {}).get("shape")
+        if written is not None and shape is not None:
+            found = f"a shape for {name}, which is written as {written}"
+            raise self.places.error(("tensors", name, "shape"), found, "give shapes to inputs only")
         if written is not None or shape is None:
             return written.indices if written is not None else inferred_dimensions(accesses)
         text = f"[{', '.join(map(str, shape))}]" if isinstance(shape, list) else str(shape)
