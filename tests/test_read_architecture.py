@@ -200,9 +200,30 @@ def test_nested_subtrees_multiply_and_fan_out_without_dummy_levels() -> None:
     assert buffer.block_size == 4
 
 
+FLAT = """
+arch:
+  arithmetic: {instances: 16, meshX: 4, word-bits: 8}
+  storage:
+  - {name: Registers, entries: 1, instances: 16, meshX: 4, word_bits: 8}
+  - {name: Buffer, sizeKB: 256, instances: 1, word-bits: 8, block-size: 64}
+  - {name: DRAM, technology: DRAM, instances: 1, word-bits: 8, block-size: 64, bandwidth: 10.0}
+"""
+
+
+def test_the_flat_lists_of_timeloops_first_files_are_read_with_their_hyphens() -> None:
+    found = architecture(FLAT)
+    registers, buffer, dram = found.levels
+    assert found.names == ("Registers", "Buffer", "DRAM")
+    assert (registers.capacity, buffer.capacity, dram.capacity) == (1, 256 * 1024, None)
+    assert (buffer.fanout_x, buffer.fanout_y, buffer.block_size, dram.technology) == (4, 4, 64, "DRAM")
+    assert (dram.read_bandwidth, found.compute.instances, found.compute.word_bits) == (5, 16, 8)
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
+        (FLAT.replace("instances: 16, meshX: 4, word_bits", "instances: 15, meshX: 4, word_bits"), "instances = meshX * meshY"),
+        (FLAT.replace("name: Buffer, ", ""), "no 'name'"),
         ("architecture: {version: 0.4}", "neither 'nodes' nor 'subtree'"),
         ("architecture: {nodes: []}", "without components"),
         ("architecture: {nodes: 3}", "a list is needed"),

@@ -71,6 +71,31 @@ mapper:
     assert load(tmp_path / "top.yaml.jinja2", design="small").mapping is not None
 
 
+def test_macros_namespaces_and_filters_of_published_designs(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        top_yaml="""
+{% set counter = namespace(v=0) %}
+{%- macro buffer(depth) %}
+  - !Component {name: L{{counter.v}}, class: SRAM, attributes: {depth: {{(16, depth)|max}}, width: 16, datawidth: 16}}
+{%- set counter.v = counter.v + 1 %}
+{%- endmacro %}
+{% set sizes = {'a': 8, 'b': 32} %}
+architecture:
+  version: 0.4
+  nodes:
+  - !Component {name: DRAM, class: DRAM, attributes: {width: 64}}
+{%- for name, depth in sizes.items() %}{{ buffer(depth) }}{% endfor %}
+  - !Component {name: MAC, class: intmac}
+mapper: {optimization_metrics: [{{ ['energy', 'delay']|join(', ') }}]}
+""",
+    )
+    spec = load(tmp_path / "top.yaml")
+    assert spec.architecture is not None
+    assert [(level.name, level.depth) for level in spec.architecture.levels] == [("L1", 32), ("L0", 16), ("DRAM", None)]
+    assert spec.options.metrics == ("energy", "delay")
+
+
 def test_text_of_the_folder_above_can_be_included_and_merged(tmp_path: Path) -> None:
     base = PROBLEM.strip().replace("problem:", "base_ignore: &base", 1)
     tree(
@@ -174,9 +199,18 @@ def test_a_file_named_by_a_variable_may_be_included(fenced: Path) -> None:
         "{{ 9**9**9 }}",
         "{% set a = 'aaaaaaaaaa' %}" + "{% set a = a ~ a %}" * 60 + "{{a}}",
         "{% set a = [1] %}" + "{% set a = a + a %}" * 60 + "{{a}}",
-        "{% set ns = namespace(x='a') %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x='a') %}{{ ns.__class__.__mro__ }}",
+        "{% set ns = namespace(x='a') %}{{ ns._Namespace__attrs }}",
         "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
-        "{% set a %}x{% endset %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}x{% endmacro %}{{ f(40) }}",
+        "{% macro f(x) %}" + "{{ x }}" * 50 + "{% endmacro %}{% set a = 'aaaa' %}" + "{% set a = f(a) %}" * 50,
+        "{% macro f() %}{% for i in range(40000) %}" + "x" * 100_000 + "{% endfor %}{% endmacro %}{% set a = f() %}",
+        "{% set a = 'aaaa' %}" + "{% set a %}{{ a }}{{ a }}{% endset %}" * 60,
+        "{% for i in range(40000) if false %}{% endfor %}" * 50,
+        "{{ _charge(-1000000000) }}{{ ('a' * 2) }}",
+        "{{ ['a' * 2]|join }}",
+        "{{ range(40000)|join('" + "x" * 1000 + "') }}",
         "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
         "{{ ''.__class__.__mro__ }}",
         "{{ cycler.__init__.__globals__ }}",

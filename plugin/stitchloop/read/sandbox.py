@@ -10,9 +10,10 @@ from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import SandboxedEnvironment
+from jinja2.utils import Namespace
 
 MAX_STEPS = 50_000
-"""Calls, operations, filters and loop passes of all templates of one run together; long strings count more."""
+"""Calls, operations, filters, outputs and loop passes of all templates of one run together; long strings count more."""
 MAX_STRING = 100_000
 MAX_TEMPLATE = 1_000_000
 """Characters of one template."""
@@ -20,15 +21,16 @@ MAX_MARKS = 5_000
 """Expressions and statements of one template."""
 
 _ALLOWED = (
-    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Assign, nodes.If, nodes.For),
-    *(nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Getattr, nodes.Getitem, nodes.Slice),
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Assign, nodes.AssignBlock, nodes.If, nodes.For, nodes.Macro),
+    *(nodes.Name, nodes.NSRef, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair),
+    *(nodes.Getattr, nodes.Getitem, nodes.Slice),
     *(nodes.Call, nodes.Keyword, nodes.Filter, nodes.Test, nodes.CondExpr, nodes.Concat, nodes.Compare, nodes.Operand),
     *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos),
     *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow),
 )
 _FILTERS = (
-    *("abs", "d", "default", "first", "float", "int", "last", "length", "list", "lower", "round"),
-    *("sort", "string", "trim", "unique", "upper"),
+    *("abs", "d", "default", "dictsort", "first", "float", "int", "items", "last", "length", "list", "lower", "max", "min"),
+    *("reverse", "round", "sort", "string", "sum", "trim", "unique", "upper"),
 )
 _STRING_METHODS = ("endswith", "lower", "split", "startswith", "strip", "upper")
 _LOOP_ATTRIBUTES = ("index", "index0", "first", "last", "length", "revindex", "revindex0")
@@ -59,16 +61,27 @@ class _Generator(CodeGenerator):
         self.write("))")
 
 
+def _charge_for(repeated: nodes.For | nodes.Macro) -> nodes.Output:
+    """An output of nothing that counts the text of a loop body or macro."""
+    size = sum(len(data.data) for data in repeated.find_all(nodes.TemplateData))
+    return nodes.Output([_call("_charge", nodes.Const(size), repeated.lineno)], lineno=repeated.lineno)
+
+
+def _call(name: str, argument: nodes.Expr, line: int) -> nodes.Call:
+    return nodes.Call(nodes.Name(name, "load"), [argument], [], None, None, lineno=line)
+
+
 class BoundedEnvironment(SandboxedEnvironment):
-    """Jinja2's sandbox, without macros, imports, namespaces and most filters, and with every step counted."""
+    """Jinja2's sandbox, without imports, blocks and most filters, and with every step counted."""
 
     code_generator_class = _Generator
     intercepted_binops = frozenset(_BINARY)
 
     def __init__(self) -> None:
-        super().__init__(undefined=jinja2.StrictUndefined, autoescape=False, cache_size=0)
+        super().__init__(undefined=jinja2.StrictUndefined, autoescape=False, cache_size=0, finalize=self._output)
         self.filters = {name: self._metered(self.filters[name]) for name in _FILTERS}
-        self.globals = {"range": self._range}
+        self.filters["join"] = self._join
+        self.globals = {"range": self._range, "namespace": Namespace, "_counted": self._counted, "_charge": self._charge}
         self.steps = 0
 
     def template(self, text: str) -> jinja2.Template:
@@ -80,13 +93,8 @@ class BoundedEnvironment(SandboxedEnvironment):
             raise TemplateRefused(f"a template with {marks} expressions (at most {MAX_MARKS} are read)")
         return self.from_string(text)
 
-    def counted(self, values: Iterable[Any]) -> Iterator[Any]:
-        """Wraps what every ``for`` runs over."""
-        for value in values:
-            self.step()
-            yield value
-
     def step(self, size: int = 0) -> None:
+        """Count one step over so many characters or items."""
         self.steps += 1 + size // 100
         if self.steps > MAX_STEPS:
             raise TemplateRefused(f"templates that take more than {MAX_STEPS} steps")
@@ -107,7 +115,10 @@ class BoundedEnvironment(SandboxedEnvironment):
             if not isinstance(node, _ALLOWED) or (isinstance(node, nodes.For) and node.recursive):
                 raise TemplateRefused(f"'{type(node).__name__}' in a template (line {node.lineno}), which is not read")
         for loop in list(tree.find_all(nodes.For)):
-            loop.iter = nodes.Call(nodes.Name("_counted", "load"), [loop.iter], [], None, None, lineno=loop.lineno)
+            loop.body.insert(0, _charge_for(loop))
+            loop.iter = _call("_counted", loop.iter, loop.lineno)  # type: ignore[arg-type]
+        for macro in list(tree.find_all(nodes.Macro)):
+            macro.body.insert(0, _charge_for(macro))
         return tree.set_environment(self)  # type: ignore[return-value]
 
     def call(self, context: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -125,11 +136,36 @@ class BoundedEnvironment(SandboxedEnvironment):
                 raise TemplateRefused(f"'{operator}' of a huge number")
         return _BINARY[operator](left, right)
 
+    def _counted(self, values: Iterable[Any]) -> Iterator[Any]:
+        """Wraps what every ``for`` runs over."""
+        for value in values:
+            self.step()
+            yield value
+
+    def _charge(self, size: int) -> str:
+        """Stands at the beginning of every loop body and macro, with the text that it writes."""
+        self.step(max(0, int(size)))
+        return ""
+
+    def _output(self, value: Any) -> Any:
+        """Sees every value that a template writes."""
+        self.step(len(value) if isinstance(value, str | list | dict) else 0)
+        return value
+
+    def _join(self, values: Iterable[Any], separator: str = "") -> str:
+        parts: list[Any] = []
+        for value in values:
+            parts += [separator, value] if parts else [value]
+            self.step()
+        return self.join_bounded(tuple(parts))
+
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, str):
             return attr in _STRING_METHODS
         if isinstance(obj, LoopContext):
             return attr in _LOOP_ATTRIBUTES
+        if isinstance(obj, Namespace):
+            return not attr.startswith("_")
         return isinstance(obj, dict) and attr in _DICT_METHODS
 
     def wrap_str_format(self, value: Any) -> None:

@@ -72,7 +72,7 @@ class Loader:
             helpers = _Helpers(self, real, shown, folders, includes)
             template = self.environment.template(text)
             parts, size = [], 0
-            for part in template.generate({**self.variables, **helpers.functions(), "_counted": self.environment.counted}):
+            for part in template.generate({**self.variables, **helpers.functions()}):
                 size += len(part)
                 if size > MAX_TEXT:
                     raise TemplateRefused(f"a template that writes more than {MAX_TEXT} characters")
