@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 from stitchloop.fused.tree import Branch, Compute, FusedMapping, Node, Spatial, Storage, Temporal
@@ -45,7 +46,7 @@ def gemm_pair(i: int, k: int, l: int, j: int) -> Workload:  # noqa: E741
 def gemm_chain(m: int, *widths: int) -> Workload:
     """Layers X0 -> X1 -> ... of ``m`` rows and the given widths."""
     einsums = []
-    for n, (rows, columns) in enumerate(zip(widths, widths[1:], strict=False), 1):
+    for n, (rows, columns) in enumerate(itertools.pairwise(widths), 1):
         ranks = {f"M{n}": m, f"R{n}": rows, f"C{n}": columns}
         row, reduced, column = ranks
         out = tensor(f"X{n}", row, column, output=True)
@@ -155,7 +156,7 @@ class _Grower:
     def tree(self) -> FusedMapping:
         outer = sorted({t.name for e in self.workload.einsums for t in e.tensors} - (self.made & self.read))
         spilled = [name for name in sorted(self.made & self.read) if self.random.random() < 0.1]
-        stored = {name: 0 for name in (*outer, *spilled)}
+        stored = dict.fromkeys((*outer, *spilled), 0)
         top: tuple[Node, ...] = (Storage(0, tuple(stored)),)
         return FusedMapping(top + self._sequence(self.workload.einsums, stored))
 

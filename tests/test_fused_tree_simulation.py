@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from fused_trees import conv_chain, gemm_chain, gemm_pair, random_tree, random_workload
 
+from fused_trees import conv_chain, gemm_chain, gemm_pair, random_tree, random_workload
 from stitchloop.fused.check import checked
 from stitchloop.fused.reference import evaluate_fused
 from stitchloop.fused.reference.counts import counts

@@ -141,6 +141,8 @@ def tiled(axis: Axis, level: int, tile_shape: int) -> Axis:
 
 def summed(terms: list[tuple[int, Axis]]) -> Axis:
     """The axis of ``c1*x1 + c2*x2 + ...`` for independent axes with disjoint loops, their loops nested by level."""
+    if len(terms) == 1 and terms[0][0] == 1:
+        return terms[0][1]
     outer = min((axis.level for _, axis in terms if isinstance(axis, Loop)), default=None)
     if outer is None:
         return weighted_sum([(c, axis) for c, axis in terms if not isinstance(axis, Loop)])

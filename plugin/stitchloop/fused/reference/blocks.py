@@ -199,3 +199,10 @@ def largest(blocks: BlockAxis) -> int:
     if isinstance(blocks, dict):
         return max(map(size, blocks.values()))
     return max(largest(tree) for tree, _, _, _ in blocks.runs)
+
+
+def smallest(blocks: BlockAxis) -> int:
+    """Points of the smallest block of one unit."""
+    if isinstance(blocks, dict):
+        return min(map(size, blocks.values()))
+    return min(smallest(tree) for tree, _, _, _ in blocks.runs)
