@@ -290,3 +290,29 @@ def test_large_imperfect_problems_take_no_enumeration() -> None:
     assert stats.levels["DRAM"].tensors["A"].reads == 1021 * 61
     assert stats.levels["DRAM"].tensors["B"].reads == 1021 * 61 * 32
     assert stats.levels["DRAM"].tensors["Z"].updates == 1021 * 1021 * 16
+
+
+def test_a_mapping_far_beyond_the_hardware_is_refused_at_once() -> None:
+    """Two billion elements are not looked at one by one."""
+    einsum = replace(GEMM, rank_sizes=(2**31, 4, 4))
+    with pytest.raises(InvalidMapping, match="max Arithmetic instances 2147483648 exceeds hardware instances 4"):
+        evaluate(einsum, FLAT, flat_mapping(Loop("M", 1), Loop("M", 2**31), None))
+
+
+def test_long_sliding_windows_are_counted_without_enumeration() -> None:
+    """A convolution over ten million positions, in imperfect tiles: each input word is loaded once."""
+    tensors = (
+        Tensor("W", ((Term("R"),),)),
+        Tensor("I", ((Term("P"), Term("R")),)),
+        Tensor("O", ((Term("P"),),), True),
+    )
+    einsum = Einsum("conv", ("P", "R"), (10_000_019, 11), tensors)
+    last = (10_000_019 - 1) % 64 + 1
+    keep = frozenset("WIO")
+    inner, outer = LevelMapping((Loop("R", 11), Loop("P", 64, last)), keep=keep), LevelMapping((Loop("P", 156251),), keep=keep)
+    mapping = Mapping((inner, LevelMapping(), outer))
+    roomy = replace(FLAT, levels=(replace(FLAT.levels[0], depth=None), *FLAT.levels[1:]))
+    stats = evaluate(einsum, roomy, mapping)
+    assert stats.levels["DRAM"].tensors["I"].reads == 10_000_019 + 10
+    assert stats.levels["RF"].tensors["I"].partition == 10_000_019 + 10
+    assert stats.computes == stats.compute.cycles == 10_000_019 * 11

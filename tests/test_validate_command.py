@@ -131,6 +131,8 @@ def test_statistics_of_a_quantity() -> None:
         ('{"id": 1, "problem": {}, "mapping": [], "expected": {}, "arch": "none.yaml"}', "cannot be read"),
         ('{"id": 1, "problem": {}, "mapping": [], "expected": {}, "arch_yaml": "a: [", "ert_yaml": "b: 1"}', "1, architecture"),
         ("[" * 100000, "no JSON"),
+        ('{"id": NaN}', "NaN is no number"),
+        ('{"id": ' + "9" * 5000 + "}", "no JSON"),
     ],
 )
 def test_bad_input_exits_2_and_says_where(
@@ -142,6 +144,15 @@ def test_bad_input_exits_2_and_says_where(
     assert status == 2
     assert words in err
     assert "Traceback" not in err
+
+
+def test_odd_figures_of_the_reference_are_differences(tmp_path: Path) -> None:
+    case = next(case for case in some_cases() if case["expected"]["valid"])
+    odd = {"valid": True, "cycles": 10**400, "computes": "many", "fJ_per_compute": None, "levels": [1], "new": {"x": 1.5}}
+    (result,) = run_cases(write_cases(tmp_path / "cases.jsonl", [{**case, "expected": odd}]))
+    assert {difference.figure for difference in result.differences} == {"cycles", "computes", "fJ_per_compute", "levels", "new.x"}
+    assert result.points == {}
+    assert summarise([result], "test").exact == 0
 
 
 def test_a_broken_archive_exits_2(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 
+from stitchloop.errors import InputError
 from stitchloop.model.radix import Segment
 from stitchloop.model.tiles import Form
+
+MOST_POSITIONS = 2**30
+"""Bits of the largest set: 128 MiB."""
 
 Run = tuple[Segment, Sequence[tuple[int, int]]]
 """Positions of a tile along one rank of the Einsum, and the loops (bound, stride) that spell them, innermost first."""
@@ -64,7 +68,7 @@ def positions_covered(form: Form, rs: Sequence[int], runs: Mapping[int, Run]) ->
             bits = _sums(bits, positions)
         extents = dict(zip(ranks, (extent for _, extent in chosen), strict=True))
         for r in rs:
-            bits = _widen(bits, 1 + sum(abs(c) * (extents[rank] - 1) for rank, c in form.terms[r]), units[r])
+            bits = _repeat(bits, 1 + sum(abs(c) * (extents[rank] - 1) for rank, c in form.terms[r]), units[r])
         union |= bits
     return union.bit_count()
 
@@ -79,6 +83,9 @@ def _units(form: Form, rs: Sequence[int], runs: Mapping[int, Run]) -> dict[int, 
             segment, loops = runs[rank]
             reach += abs(c) * (segment.full - 1 + sum((bound - 1) * stride for bound, stride in loops))
         unit *= 2 * reach
+    if unit > MOST_POSITIONS:
+        found = f"{form.name} has {unit} positions to tell apart"
+        raise InputError(None, found, f"at most {MOST_POSITIONS} are counted one by one")
     return units
 
 
@@ -87,16 +94,25 @@ def _spell(last: int, loops: Sequence[tuple[int, int]], step: int) -> tuple[int,
     everything, early, position = 1, 0, 0
     for bound, stride in loops:
         last, digit = divmod(last, bound)
-        shifts = [(k if step > 0 else bound - 1 - k) * stride * abs(step) for k in range(bound)]
-        early <<= shifts[digit]
-        position += shifts[digit]
-        whole = 0
-        for k, shift in enumerate(shifts):
-            whole |= everything << shift
-            if k < digit:
-                early |= everything << shift
-        everything = whole
+        gap = stride * abs(step)
+        shift = (digit if step > 0 else bound - 1 - digit) * gap
+        before = _repeat(everything, digit, gap) << (0 if step > 0 else (bound - digit) * gap)
+        early = early << shift | before
+        position += shift
+        everything = _repeat(everything, bound, gap)
     return early, position
+
+
+def _repeat(bits: int, times: int, gap: int) -> int:
+    """The set together with its copies at 1, 2, ... ``times - 1`` gaps; empty for no times."""
+    if times == 0:
+        return 0
+    done = 1
+    while done < times:
+        grow = min(done, times - done)
+        bits |= bits << (grow * gap)
+        done += grow
+    return bits
 
 
 def _sums(one: int, other: int) -> int:
@@ -108,13 +124,3 @@ def _sums(one: int, other: int) -> int:
         sums |= many << (lowest.bit_length() - 1)
         few ^= lowest
     return sums
-
-
-def _widen(bits: int, length: int, unit: int) -> int:
-    """Every element as an interval of ``length`` steps of ``unit``."""
-    done = 1
-    while done < length:
-        grow = min(done, length - done)
-        bits |= bits << (grow * unit)
-        done += grow
-    return bits

@@ -18,6 +18,9 @@ from stitchloop.model.validity import check_factors, check_hardware, check_kept
 from stitchloop.stats import ComputeStats, LevelStats, Stats, TensorStats
 from stitchloop.workload import Einsum
 
+MANY_ELEMENTS = 2**20
+"""Above this many compute units the hardware is checked first, before its elements are looked at one by one."""
+
 PARTIAL_TILES = "exact partial tiles"
 """Name of the count of imperfect mappings, for which the tool's own figures are no reference."""
 
@@ -110,6 +113,8 @@ class Evaluator:
         keeps = self._keeps(mapping)
         check_kept(keeps, architecture.compute.name)
         nest = Nest.of(einsum.ranks, einsum.rank_sizes, mapping)
+        if nest.instances[0] > MANY_ELEMENTS:
+            check_hardware(architecture, nest, self.forms, keeps)
         tensors = [self._tensor(form, kept, nest, mapping) for form, kept in zip(self.forms, keeps, strict=True)]
         check_hardware(architecture, nest, self.forms, keeps)
         return Counted(nest.cycles, nest.instances, tensors, self.counting.name)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stitchloop.errors import InputError
 from stitchloop.model.counting import Counting
 from stitchloop.model.delivery import Delivery, Visit
 from stitchloop.model.tiles import Form, Trip
@@ -13,6 +14,8 @@ from stitchloop.model.tiles import Form, Trip
 if TYPE_CHECKING:
     import numpy as np
 
+
+MOST_ELEMENTS = 2**24
 
 Classes = dict[int, int]
 """Elements grouped by what they get: group size (multicast factor) to number of such groups (the tool's scatter factor)."""
@@ -188,6 +191,9 @@ def offsets(form: Form, trips: Sequence[Trip]) -> np.ndarray[Any, Any]:
     """Packed offset of each element's tile, in the tool's dense numbering; Python integers where 64 bits do not hold them."""
     import numpy as np
 
+    elements = prod(trip.bound for trip in trips)
+    if elements > MOST_ELEMENTS:
+        raise InputError(None, f"{elements} elements under one level", f"at most {MOST_ELEMENTS} are told apart one by one")
     positions = np.zeros(1, dtype=np.int64 if form.radix[-1] < 2**63 else object)
     for trip in trips:
         step = form.packed[trip.rank] * trip.stride

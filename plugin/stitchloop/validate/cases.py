@@ -30,14 +30,18 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(path, f"cannot be read: {error}", "give a .jsonl or .jsonl.gz file of reference cases") from None
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
 def _open(path: Path) -> TextIO:
     return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
 
 
 def _case(line: str, place: Place) -> dict[str, Any]:
     try:
-        case = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+        case = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
         raise InputError(place, f"no JSON: {error}", "write one JSON object a line") from None
     if not isinstance(case, dict):
         raise InputError(place, f"a {type(case).__name__}", "write one JSON object a line")

@@ -22,7 +22,10 @@ class Difference:
     def relative(self) -> float:
         """Relative distance of two numbers; infinite where one is missing or no number."""
         if isinstance(self.ours, int | float) and isinstance(self.reference, int | float):
-            return abs(self.ours - self.reference) / max(abs(self.reference), 1e-300)
+            try:
+                return abs(self.ours - self.reference) / max(abs(self.reference), 1e-300)
+            except OverflowError:
+                return float("inf")
         return float("inf")
 
     @property

@@ -171,8 +171,17 @@ def _verdict(expected: dict[str, Any]) -> Any:
 def _points(expected: dict[str, Any], stats: Stats) -> dict[str, tuple[float, float]]:
     """Energy in pJ, from the reference's most precise figure, and cycles."""
     points: dict[str, tuple[float, float]] = {}
-    if "fJ_per_compute" in expected and expected.get("computes"):
-        points["energy"] = (stats.energy_pJ, expected["fJ_per_compute"] * expected["computes"] / 1000)
-    if "cycles" in expected:
-        points["cycles"] = (float(stats.cycles), float(expected["cycles"]))
+    per_compute, computes, cycles = (_number(expected.get(name)) for name in ("fJ_per_compute", "computes", "cycles"))
+    if per_compute is not None and computes is not None:
+        points["energy"] = (stats.energy_pJ, per_compute * computes / 1000)
+    if cycles is not None:
+        points["cycles"] = (float(stats.cycles), cycles)
     return points
+
+
+def _number(value: Any) -> float | None:
+    """A figure of the reference as a float; None where it is missing or no number."""
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
