@@ -183,7 +183,7 @@ GUIDE: tuple[Regime, ...] = (
     Regime("one token at a time, long generation", 2048, 2**16, None, "ri", "2-2.5x"),
     Regime("short generation, middling context", 2**14, 64, None, "ri+rsb", "3x"),
     Regime("long context", 2**20, 64, None, "full", "4-5x"),
-    Regime("little memory (2 MB)", 2**14, 64, 2**21, "ri+rsb+rsp", "3-3.5x"),
+    Regime("little memory (4 MB)", 2**14, 64, 2**22, "ri+rsb+rsp", "3-3.5x"),
 )
 
 

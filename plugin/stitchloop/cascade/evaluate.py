@@ -33,7 +33,7 @@ class Model:
         self._tilings: dict[object, Tiles] = {}
         self._works: dict[object, Work] = {}
         self._tile_words: dict[object, np.ndarray] = {}
-        self._candidates: dict[tuple[tuple[Node, ...], bool], Candidates] = {}
+        self._seconds: dict[tuple[tuple[Node, ...], bool], float] = {}
         self._groups: dict[tuple[tuple[Node, ...], bool], GroupCost] = {}
         self._pipelines: dict[tuple[Node, ...], Pipeline] = {}
 
@@ -60,26 +60,26 @@ class Model:
         """
         key = (nodes, self._switches(nodes, before))
         if key not in self._groups:
-            self._groups[key] = cost_of(self._built(*key))
+            self._groups[key] = cost_of(self._candidates(*key))
         return self._groups[key]
 
     def group_seconds(self, nodes: tuple[Node, ...], before: Node | None = None) -> float:
         """Time of one group alone; infinite where the buffer is too small."""
-        candidates = self._built(nodes, self._switches(nodes, before))
-        return float("inf") if candidates.shortfall else candidates.best[1] / self.machine.clock_hz
+        key = (nodes, self._switches(nodes, before))
+        if key not in self._seconds:
+            candidates = self._candidates(*key)
+            self._seconds[key] = float("inf") if candidates.shortfall else candidates.best[1] / self.machine.clock_hz
+        return self._seconds[key]
 
     def _switches(self, nodes: tuple[Node, ...], before: Node | None) -> bool:
         if before is None or not self.machine.shared_array:
             return False
         return is_array_node(self.cascade, before) != is_array_node(self.cascade, nodes[0])
 
-    def _built(self, nodes: tuple[Node, ...], switches: bool) -> Candidates:
-        key = (nodes, switches)
-        if key not in self._candidates:
-            if nodes not in self._pipelines:
-                self._pipelines[nodes] = pipeline_of(self.cascade, nodes)
-            self._candidates[key] = Candidates(self, self._pipelines[nodes], switches)
-        return self._candidates[key]
+    def _candidates(self, nodes: tuple[Node, ...], switches: bool) -> Candidates:
+        if nodes not in self._pipelines:
+            self._pipelines[nodes] = pipeline_of(self.cascade, nodes)
+        return Candidates(self, self._pipelines[nodes], switches)
 
     def tiles(self, pipeline: Pipeline) -> Tiles:
         """Candidate tilings of a pipeline; one tile of everything where capacity does not count."""

@@ -186,7 +186,7 @@ def _group_table(evaluated: Evaluated) -> Table:
 
     performance = evaluated.performance
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    left = ("Einsums", "cut before, because", "DRAM reads -> writes", "bound", "tiles")
+    left = ("Einsums", "cut", "reads -> writes", "bound", "tiles")
     for name in ("", *left[:3], "DRAM", "time", "bound", "energy", "tiles"):
         table.add_column(name, justify="left" if name in left else "right", overflow="fold")
     cuts = [None, *evaluated.stitching.cuts]
@@ -195,7 +195,7 @@ def _group_table(evaluated: Evaluated) -> Table:
         table.add_row(
             str(number),
             _names(group),
-            "" if cut is None else f"{cut.fusion_class}: {_short(cut)}",
+            "" if cut is None else _short(cut),
             _crossing(moves),
             bytes_text(group.volume.total * performance.machine.word_bytes),
             seconds_text(group.seconds),
@@ -203,7 +203,13 @@ def _group_table(evaluated: Evaluated) -> Table:
             energy_text(sum(group.energy_pj.values())),
             _tiling(group),
         )
+    if evaluated.stitching.cuts:
+        table.caption = _CUTS
+        table.caption_justify = "left"
     return table
+
+
+_CUTS = "cut: class of the boundary before the group; -X: only before it, +X: only (or again) after it. 2w: two weights"
 
 
 def _names(group: GroupCost) -> str:
@@ -212,8 +218,16 @@ def _names(group: GroupCost) -> str:
 
 
 def _short(cut: Boundary) -> str:
-    """The reason without what the class says already."""
-    return cut.reason.split(": ", 1)[-1] if "is not allowed by" in cut.reason else cut.reason
+    """The class and why it cuts: the ranks that set both sides apart, or what the reason says that they do not."""
+    relation = cut.relation
+    text = " ".join(
+        [str(cut.fusion_class), *(f"-{r}" for r in relation.extra_producer), *(f"+{r}" for r in relation.extra_consumer)]
+    )
+    if "not nested" in cut.reason:
+        return f"{text}, not nested"
+    if "by" in cut.reason and "same group" in cut.reason:
+        return f"{text}, {cut.reason.split(' comes from')[0]}"
+    return text if "is not allowed by" in cut.reason or cut.reason == "chosen" else f"{text}, {cut.reason}"
 
 
 def _crossing(moves: Iterable[Move]) -> str:
@@ -221,7 +235,7 @@ def _crossing(moves: Iterable[Move]) -> str:
     reads = " ".join(move.tensor for move in moves if not move.is_write and move.kind != "weight")
     writes = " ".join(move.tensor for move in moves if move.is_write)
     weights = sum(move.kind == "weight" for move in moves)
-    return f"{reads}{f' +{weights}w' if weights else ''} -> {writes}"
+    return f"{reads}{f' {weights}w' if weights else ''} -> {writes}"
 
 
 def _tiling(group: GroupCost) -> str:

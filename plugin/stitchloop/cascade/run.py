@@ -81,7 +81,8 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
         shown.append(report.guide_table(guide(request.cascade, request.machine, request.settings)))
     plain = [path.name for path in written if path.parent == output]
     folders = sorted({path.parent.name for path in written if path.parent != output})
-    return [*shown, f"wrote {', '.join(plain)} and LoopTree's files in {folders[0]} to {folders[-1]}, all in {output}"]
+    where = " to ".join(dict.fromkeys((folders[0], folders[-1])))
+    return [*shown, f"wrote {', '.join(plain)}, and LoopTree's files in {where}, all in {output}"]
 
 
 def solve(request: Request) -> Outcome:

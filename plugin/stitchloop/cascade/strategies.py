@@ -68,11 +68,7 @@ def _reasons(model: Model, performance: Performance) -> list[str]:
     for first, second in pairwise(performance.groups):
         joined = model.group_seconds(first.nodes + second.nodes, before)
         apart = first.seconds + second.seconds
-        found.append(
-            "joined, the two do not fit in the buffer"
-            if joined == float("inf")
-            else f"joined, the two take {joined / apart - 1:+.2%}"
-        )
+        found.append("joined they do not fit" if joined == float("inf") else f"joined {joined / apart - 1:+.2%}")
         before = first.nodes[-1]
     return found
 

@@ -95,16 +95,13 @@ def _machine(name: str, variables: dict[str, str]) -> Machine:
 
 def _shipped(name: str, folder: str) -> Path:
     """A file as named, or the shipped one of that name."""
-    from stitchloop.content import content_root
+    from stitchloop.content import content_root, resolve, shipped_names
 
-    path = Path(name)
-    if path.exists() or "/" in name or path.suffix in (".yaml", ".yml"):
+    path = resolve(name, (folder,))
+    if path.exists() or len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
         return path
-    files = [p for p in sorted((content_root() / folder).rglob("*.yaml")) if not p.stem.endswith((".ERT", ".ART"))]
-    for file in files:
-        if file.stem == name:
-            return file
-    known = [file.stem for file in files if folder == "arch" or "einsums:" in file.read_text(encoding="utf-8")]
+    files = {known.rpartition("/")[2]: content_root() / folder / f"{known}.yaml" for known in shipped_names(folder)}
+    known = [stem for stem, file in files.items() if folder == "arch" or "einsums:" in file.read_text(encoding="utf-8")]
     raise InputError(
         name, f"no such file, and nothing of that name under {folder}/", f"give a file, or one of {', '.join(known)}"
     )
