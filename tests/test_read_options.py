@@ -106,6 +106,17 @@ def test_a_section_given_twice_names_both_files() -> None:
     assert complaint(ARCHITECTURE, ARCHITECTURE.replace("architecture:", "arch:"))
 
 
+@pytest.mark.parametrize("version", ["0.4", "'0.4'", "0.3"])
+def test_known_versions_are_read(version: str) -> None:
+    assert spec_of(PROBLEM.replace("version: 0.4", f"version: {version}")).workload is not None
+
+
+@pytest.mark.parametrize("version", ["0.5", "4", "[0.4]", "next"])
+def test_other_versions_are_named(version: str) -> None:
+    error = complaint(PROBLEM.replace("version: 0.4", f"version: {version}"))
+    assert error.place.path == ("problem", "version")
+
+
 def test_empty_sections_do_not_count() -> None:
     directive = "mapping: [{target: GLB, type: temporal, factors: [M=2]}]"
     assert spec_of(ARCHITECTURE, PROBLEM, "mapping: []", directive).mapping is not None

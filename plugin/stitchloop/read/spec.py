@@ -38,6 +38,9 @@ SECTIONS = (
 REPEATABLE = (*CONSTRAINT_SECTIONS, *COMPONENT_SECTIONS, "variables", "globals", "sparse_optimizations", "version", "layout")
 
 
+VERSIONS = ("0.1", "0.2", "0.3", "0.4")
+
+
 @dataclass(frozen=True)
 class Source:
     """A YAML text in memory; ``name`` stands for the file in messages."""
@@ -232,6 +235,12 @@ def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sect
     return sections, list(dict.fromkeys(files))
 
 
+def _check_version(section: Field) -> None:
+    version = section.get("version") if isinstance(section.value, Mapping) and "einsums" not in section.value else None
+    if version is not None and version.text() not in VERSIONS:
+        version.fail(f"version {version.shown()} of '{section.key}'", "versions read are " + ", ".join(VERSIONS))
+
+
 def _section_name(name: str) -> str:
     """The section that a key means: like Timeloop's front end, more constraints or components under longer names."""
     if name in SECTIONS:
@@ -252,6 +261,7 @@ def _note(document: Field, sections: _Sections) -> None:
             Field(None, key=name, parent=document).fail(f"unknown section '{name[:60]}'", nearest(name, SECTIONS, "sections are"))
         if field.value in ([], {}):
             continue  # an empty section is as good as none
+        _check_version(field)
         kept = sections.fields.setdefault(name, [])
         if kept and name not in REPEATABLE:
             field.fail(f"a second section '{name}' (the first: {kept[0].place})", "give one of them")
