@@ -47,10 +47,22 @@ class Moved(NamedTuple):
     both: int
 
     def plus(self, weight: int, other: Moved) -> Moved:
-        return Moved(*(mine + weight * its for mine, its in zip(self, other, strict=True)))
+        return Moved(
+            self.words + weight * other.words,
+            self.common + weight * other.common,
+            self.slid + weight * other.slid,
+            self.rested + weight * other.rested,
+            self.both + weight * other.both,
+        )
 
     def times(self, other: Moved) -> Moved:
-        return Moved(*(mine * its for mine, its in zip(self, other, strict=True)))
+        return Moved(
+            self.words * other.words,
+            self.common * other.common,
+            self.slid * other.slid,
+            self.rested * other.rested,
+            self.both * other.both,
+        )
 
 
 class Path:
