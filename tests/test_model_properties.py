@@ -12,8 +12,7 @@ from model_random import SHAPES, random_architecture, random_einsum, random_mapp
 from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.mapping import LevelMapping, Loop, Mapping
 from stitchloop.model import CLEAN, TIMELOOP, Counting, Evaluator, InvalidMapping, check, evaluate
-from stitchloop.model.evaluator import PARTIAL_TILES
-from stitchloop.stats import Stats
+from stitchloop.stats import PARTIAL_TILES, Stats
 from stitchloop.workload import Einsum, Tensor, Term
 
 Triple = tuple[Einsum, Architecture, Mapping]

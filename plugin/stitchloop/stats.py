@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+PARTIAL_TILES = "exact partial tiles"
+"""Name of the count of imperfect mappings, for which the tool's own figures are no reference."""
+
 
 @dataclass(frozen=True)
 class TensorStats:

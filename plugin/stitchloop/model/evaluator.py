@@ -15,14 +15,11 @@ from stitchloop.model.radix import effective, radices
 from stitchloop.model.spatial import spread
 from stitchloop.model.tiles import Form, Nest
 from stitchloop.model.validity import check_factors, check_hardware, check_kept
-from stitchloop.stats import ComputeStats, LevelStats, Stats, TensorStats
+from stitchloop.stats import PARTIAL_TILES, ComputeStats, LevelStats, Stats, TensorStats
 from stitchloop.workload import Einsum
 
 MANY_ELEMENTS = 2**20
 """Above this many compute units the hardware is checked first, before its elements are looked at one by one."""
-
-PARTIAL_TILES = "exact partial tiles"
-"""Name of the count of imperfect mappings, for which the tool's own figures are no reference."""
 
 
 class Counted(NamedTuple):

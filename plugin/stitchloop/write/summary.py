@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stitchloop.architecture import Architecture
 from stitchloop.mapping import Mapping
 from stitchloop.result import Certificate, Result
-from stitchloop.stats import Stats
+from stitchloop.stats import PARTIAL_TILES, Stats
 from stitchloop.workload import Einsum
 from stitchloop.write.nest_text import format_nest
 
@@ -121,9 +121,11 @@ def _totals(architecture: Architecture, stats: Stats) -> RenderableType:
     from rich.text import Text
 
     time_us = stats.cycles * architecture.cycle_seconds * 1e6
+    partial = stats.counting == PARTIAL_TILES
+    remark = "\nImperfect factors are counted with exact partial tiles; Timeloop's own figures are off there." if partial else ""
     return Text(
         f"\nCycles {stats.cycles:,} ({time_us:,.2f} us; bound by {stats.binding}), energy {scaled(stats.energy_pJ)}, "
-        f"EDP {stats.edp:.3e} J*cycle, utilization {stats.utilization:.2%}, {stats.computes:,} computes."
+        f"EDP {stats.edp:.3e} J*cycle, utilization {stats.utilization:.2%}, {stats.computes:,} computes.{remark}"
     )
 
 
