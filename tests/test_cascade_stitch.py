@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -296,6 +296,25 @@ def test_greedy_gives_the_fewest_groups_of_its_order(cascade, strategy):
     for end in range(1, len(nodes) + 1):
         fewest[end] = 1 + min(fewest[first] for first in range(end) if holds(nodes[first:end]))
     assert len(stitch(cascade, strategy, merge=False, reorder=False).groups) == fewest[-1]
+
+
+def all_orders(cascade, done=()):
+    """Every order that the dependences permit."""
+    names = [einsum.name for einsum in cascade.einsums]
+    if len(done) == len(names):
+        yield tuple((name,) for name in done)
+    for name in names:
+        if name not in done and cascade.predecessors[name] <= set(done):
+            yield from all_orders(cascade, (*done, name))
+
+
+@settings(max_examples=30, deadline=None)
+@given(cascades(6), st.sampled_from(["ri", "ri+rsb", "ri+rsb+rsp"]))
+def test_no_order_of_a_short_cascade_needs_fewer_groups(cascade, strategy):
+    fewest = min(len(stitch_order(cascade, order, strategy).groups) for order in islice(all_orders(cascade), 720))
+    found = stitch(cascade, strategy, merge=False)
+    assert len(found.groups) == fewest
+    assert found.fewest <= fewest
 
 
 @settings(max_examples=25, deadline=None)
