@@ -145,6 +145,9 @@ class _Checker:
             points = path.storages_of(tensor.name)
             if not points:
                 self._fail((), f"no storage of '{tensor.name}' above Einsum '{name}'", "add a storage node that lists it")
+            elif points[0].depth and not structure.is_intermediate(tensor.name):
+                found = f"'{tensor.name}' is first stored below a loop, so that it is nowhere whole"
+                self._fail(points[0].address, found, "store it above all loops too, in DRAM (target 0)")
             for outer, inner in pairwise(points):
                 if inner.node.target < outer.node.target:
                     found = f"'{tensor.name}' in target {inner.node.target} inside target {outer.node.target}"

@@ -112,27 +112,29 @@ class _Traffic:
         """What comes into a node (or, None, into the compute units) at each of its steps."""
         if child is None:
             steps = self.timeline.steps[path.einsum.name]
-            result = []
+            innermost = []
             for time, indices in sorted(self._by_time(path).items()):
                 touched: dict[Index, set[Point]] = defaultdict(set)
                 for index in indices:
                     touched[units_of(index, path.spatial_levels)] |= elements_of(path, tensor, steps[index])
-                result.append(_Step(time, touched, touched))
-            return result
+                innermost.append(_Step(time, touched, touched))
+            return innermost
         blocks = _by_step(self.holding.blocks[child.address, tensor.name, path.einsum.name])
         beside = {name: _by_step(other) for name, other in self._beside_in_block(path, tensor, child).items()}
         order = list(self.structure.paths)
         earlier = [other for name, other in beside.items() if order.index(name) < order.index(path.einsum.name)]
-        result, before = [], None
+        result: list[_Step] = []
+        before: Index | None = None
         for time in sorted({*blocks, *(time for other in beside.values() for time in other)}):
             if time in blocks:
-                there = (
-                    [blocks, *beside.values()] if before is not None and self._stays(path, tensor, child, before, time) else []
-                )
+                stays = before is not None and self._stays(path, tensor, child, before, time)
+                there = [
+                    other[before] for other in (blocks, *beside.values()) if stays and before is not None and before in other
+                ]
                 new = {}
                 for unit, block in blocks[time].items():
-                    old = (other.get(before, {}).get(unit, set()) for other in there if before is not None)
-                    new[unit] = block.difference(*old, *(other.get(time, {}).get(unit, set()) for other in earlier))
+                    beside_now = (other.get(time, {}).get(unit, set()) for other in earlier)
+                    new[unit] = block.difference(*beside_now, *(other.get(unit, set()) for other in there))
                 result.append(_Step(time, new, blocks[time]))
             before = time
         return result

@@ -151,6 +151,10 @@ class Structure:
         """Outputs of an Einsum that some other Einsum reads."""
         return tuple(name for name in self.outputs(einsum) if self.readers[name])
 
+    def is_intermediate(self, tensor: str) -> bool:
+        """Whether one Einsum writes the tensor and another reads it."""
+        return tensor in self.producers and bool(self.readers[tensor])
+
     def joint(self, einsum: str) -> BranchPoint | None:
         """The branch below which an Einsum is its own head: its loops begin there. None: at the root."""
         path = self.paths[einsum]

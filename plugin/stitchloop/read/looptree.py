@@ -135,6 +135,8 @@ def _terms(text: str, ranks: tuple[str, ...], projection: Field) -> tuple[Term, 
 
     found: dict[str, int] = {}
     at = 0
+    if not text.strip():
+        fail("an empty sum")
     while at < len(text):
         match = _TERM.match(text, at)
         if match is None or match.end() == at or match[3] is None:
@@ -149,8 +151,6 @@ def _terms(text: str, ranks: tuple[str, ...], projection: Field) -> tuple[Term, 
         coefficient = int(before or 1) * int(after or 1)
         found[rank] = found.get(rank, 0) + (-coefficient if sign == "-" else coefficient)
         at = match.end()
-    if not found:
-        fail("an empty sum")
     return tuple(Term(rank, coefficient) for rank, coefficient in found.items())
 
 
