@@ -96,6 +96,22 @@ def test_the_line_survives_reading_with_other_files(tmp_path):
     assert (caught.value.place.file, caught.value.place.line) == (str(file), 14)
 
 
+@pytest.mark.parametrize("model", ["370m", "2.8b"])
+def test_lines_of_a_shipped_template(tmp_path, model):
+    """Templates keep their lines, so that a change to a shipped file is told where it stands."""
+    text = (PROBLEMS / f"mamba/mamba-{model}.yaml").read_text()
+    file = tmp_path / "changed.yaml"
+    for old, new, message in (
+        ("silu(TTX[", "silu(TTXX[", "undefined tensor TTXX"),
+        ("* H[b,i-1,d,n]", "* H[b,i,d,n]", "cyclic dependence E17 -> E20 -> E17 that passes through no iterative rank"),
+    ):
+        line = next(n for n, row in enumerate(text.splitlines(), 1) if old in row)
+        file.write_text(text.replace(old, new))
+        with pytest.raises(InputError, match=message) as caught:
+            load_cascade(file)
+        assert caught.value.place.line == line
+
+
 def test_list_forms_and_default_names():
     cascade = read_cascade(
         {"ranks": {"M": 2}, "einsums": ["T[m] = A[m]", {"name": "last", "equations": ["U[m] = T[m]", "V[m] = T[m]"]}]}

@@ -26,8 +26,8 @@ def check_cascade(cascade: Cascade, places: Places, problem: Mapping[str, Any]) 
         for access in einsum.inputs:
             _check_access(cascade, einsum, access, places, problem)
         _check_scalars(cascade, einsum, places, problem)
-    _check_states(cascade, places, problem)
     _check_order(cascade, places, problem)
+    _check_states(cascade, places, problem)
     _check_recurrences(cascade, places, problem)
     _check_outputs(cascade, places, problem)
 
