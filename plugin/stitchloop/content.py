@@ -25,7 +25,7 @@ def resolve(name: str | Path, folders: tuple[str, ...] = FOLDERS) -> Path:
         return path
     root = content_root()
     for candidate in (root / path, root / f"{path}.yaml"):
-        if path.parts[:1] and path.parts[0] in folders and candidate.is_file():
+        if path.parts[:1] and path.parts[0] in folders and candidate.exists():
             return candidate
     if len(path.parts) == 1 and not path.suffix.removeprefix(".").isalpha():
         found = [match for folder in folders for match in sorted((root / folder).rglob(f"{path}.yaml"))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from stitchloop.cli.options import Files, FrontendCompatible, OutputFolder, Variables, console, read_spec
+from stitchloop.cli.options import Files, FrontendCompatible, OutputFolder, Variables, console, parse_variables, read_spec
 from stitchloop.errors import InputError
 
 if TYPE_CHECKING:
@@ -158,4 +158,28 @@ def _map_layers(
     jobs: int | None,
     scheduler: str | None,
 ) -> None:
-    raise InputError("--layers", "not wired", "")
+    from stitchloop.cli.progress import layers_progress
+    from stitchloop.content import resolve
+    from stitchloop.layers import find_layers
+    from stitchloop.network import map_layers
+    from stitchloop.read.options import parse_metrics
+    from stitchloop.write.network_summary import network_summary
+
+    metrics = None if objective is None else parse_metrics(objective, None, "--objective")
+    given = {name: value for name, value in (changes | {"metrics": metrics}).items() if value is not None}
+    with layers_progress() as progress:
+        report = map_layers(
+            find_layers(resolve(layers)),
+            [resolve(file) for file in files],
+            output,
+            jobs=jobs,
+            scheduler=scheduler,
+            threads=changes["num_threads"],
+            variables=parse_variables(settings),
+            frontend_compatible=frontend_compatible,
+            override=lambda options: replace(options, **given),
+            progress=progress,
+        )
+    network_summary(report, output).show(console())
+    if report.failed:
+        raise typer.Exit(1)
