@@ -359,6 +359,6 @@ def _on_cluster(work: list[tuple[str, Spec]], scheduler: str | None, threads: in
         ) from None
     with client:
         futures = {client.submit(_attempt, key, spec, threads, map_layer, pure=False): key for key, spec in work}
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=client.loop):
             lost = future.exception()
             yield futures[future], future.result()[1] if lost is None else f"{type(lost).__name__}: {lost}"
