@@ -63,7 +63,8 @@ class Figures:
 
     @property
     def edp(self) -> float:
-        return self.energy * self.cycles
+        """J * cycle."""
+        return self.energy * self.cycles * 1e-12
 
     @property
     def operations(self) -> int:

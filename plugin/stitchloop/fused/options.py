@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 OBJECTIVES = ("energy", "latency", "edp", "dram", "buffer")
-"""Objectives by name: pJ, cycles, their product, words over the DRAM interface, words of buffer demand."""
+"""Objectives by name: pJ, cycles, J * cycle, words over the DRAM interface, words of buffer demand."""
 
 ABLATIONS = ("ordering", "buffer", "full", "flash-attention-2", "flat", "tileflow")
 """Mapspaces to compare: loop orders only; with retention levels; with recomputation too; single fixed templates with free

@@ -46,7 +46,7 @@ class Unfused:
         return {
             "energy": self.energy,
             "latency": float(self.cycles),
-            "edp": self.energy * self.cycles,
+            "edp": self.energy * self.cycles * 1e-12,
             "dram": float(self.dram),
             "buffer": float(self.buffer),
         }[name]
@@ -142,7 +142,7 @@ class FusedResult:
         return {
             "energy_pJ": u.energy,
             "cycles": u.cycles,
-            "edp_pJ_cycle": u.energy * u.cycles,
+            "edp_J_cycle": u.objective("edp"),
             "dram_words": u.dram,
             "buffer_words": u.buffer,
             "value": u.objective(self.options.objectives[0]),
@@ -180,7 +180,7 @@ class FusedResult:
             "energy_pJ": f.energy,
             "computes": f.operations,
             "utilization": f.utilization(m),
-            "edp_J_cycle": f.edp * 1e-12,
+            "edp_J_cycle": f.edp,
             "seconds": f.cycles * m.cycle_seconds,
             "binding": m.dram_name if f.dram_cycles > f.compute_cycles else m.compute_name,
             "compute_cycles": f.compute_cycles,

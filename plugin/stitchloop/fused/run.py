@@ -19,7 +19,7 @@ from stitchloop.write.summary import Summary, certificate_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-UNITS = {"energy": "pJ", "latency": "cycles", "edp": "pJ*cycle", "dram": "words", "buffer": "words"}
+UNITS = {"energy": "pJ", "latency": "cycles", "edp": "J*cycle", "dram": "words", "buffer": "words"}
 
 SHOWN = 14
 """Points of a front that the summary shows."""
@@ -103,7 +103,7 @@ def _figures(result: FusedResult) -> str:
     compulsory = result.shape.compulsory * result.shape.copies
     lines = [
         f"\nCycles {f.cycles:,} ({f.cycles * m.cycle_seconds * 1e6:,.2f} us; bound by {bound}), energy {f.energy / 1e6:,.3f} uJ, "
-        f"EDP {f.edp * 1e-12:.3e} J*cycle, utilization {f.utilization(m):.2%}, {f.operations:,} operations.",
+        f"EDP {f.edp:.3e} J*cycle, utilization {f.utilization(m):.2%}, {f.operations:,} operations.",
         f"{m.dram_name} traffic {f.dram:,} words ({f.dram * m.word_bits / 8e6:,.3f} MB; {f.dram / compulsory:.3g} times the "
         f"compulsory {compulsory:,}). {m.buffer_name} demand {f.buffer_demand:,} of {m.capacity:,} words.",
         "Recomputed: " + ", ".join(recomputed) + "." if recomputed else "Nothing is computed twice.",
