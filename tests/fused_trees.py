@@ -115,10 +115,28 @@ def two_readers(i: int, k: int, l: int) -> Workload:  # noqa: E741
     return Workload((first, scale, add))
 
 
+def residual_conv(p: int, window: int, channels: int, k: int, stride: int = 1) -> Workload:
+    """F1 is read by a convolution with a halo and by the addition after it, which reads it at the convolution's points."""
+    rows = stride * (p - 1) + window
+    first = einsum(
+        "First", {"P1": rows, "C1": k, "M1": channels},
+        tensor("F0", "C1", "P1"), tensor("W1", "M1", "C1"), tensor("F1", "M1", "P1", output=True),
+    )  # fmt: skip
+    conv = einsum(
+        "Conv", {"P2": p, "R2": window, "M2": channels, "N2": channels},
+        tensor("F1", "M2", f"{stride}*P2+R2"), tensor("W2", "N2", "M2", "R2"), tensor("F2", "N2", "P2", output=True),
+    )  # fmt: skip
+    add = einsum(
+        "Add", {"P3": p, "N3": channels},
+        tensor("F1", "N3", "P3"), tensor("F2", "N3", "P3"), tensor("F3", "N3", "P3", output=True),
+    )  # fmt: skip
+    return Workload((first, conv, add))
+
+
 def random_workload(random: Random) -> Workload:
     """A small workload of one of the families above."""
     few = lambda: random.randint(1, 5)  # noqa: E731
-    kind = random.choice(["pair", "pair", "chain", "conv", "conv", "conv3", "conv2d", "elementwise", "readers"])
+    kind = random.choice(["pair", "pair", "chain", "conv", "conv", "conv3", "conv2d", "elementwise", "readers", "residual"])
     match kind:
         case "pair":
             return gemm_pair(few(), few(), few(), few())
@@ -138,6 +156,8 @@ def random_workload(random: Random) -> Workload:
             )
         case "elementwise":
             return elementwise_middle(few(), few(), few(), few())
+        case "residual":
+            return residual_conv(random.randint(2, 6), random.randint(1, 3), random.randint(1, 2), 2, random.choice([1, 1, 2]))
         case _:
             return two_readers(few(), few(), few())
 

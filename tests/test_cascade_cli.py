@@ -73,6 +73,7 @@ def test_groups_and_boundaries(tmp_path, strategy):
     assert len(cuts) == len(found["groups"]) - 1
     assert all(boundary["class"] in ("RI", "RSb", "RSp", "RD") for boundary in found["boundaries"])
     assert all(boundary["reason"] for boundary in cuts)
+    assert set(found["baselines"]) == {"MARCA-like", "MARCA-like (SSM)", "Geens-like", "Geens-like (fine)"}
     assert found["totals"]["seconds"] == pytest.approx(sum(group["seconds"] for group in found["groups"]))
 
 
@@ -101,6 +102,9 @@ def test_what_crosses_dram_and_the_spills_are_named(tmp_path):
     assert "RX" in group["partitioning"]["spilled"]
     assert {"OUTprev", "LEXprev", "H0", "RX"} <= set(group["dram"]["reads"])
     assert {"LEX", "OUT", "Hlast", "RX"} <= set(group["dram"]["writes"])
+    kinds = [entry["kind"] for entry in group["partitioning"]["alternatives"]]
+    assert kinds[0] == group["partitioning"]["kind"]
+    assert len(set(kinds)) == len(kinds) > 1
     assert "spills RX" in done.stdout.replace("\n", " ")
 
 

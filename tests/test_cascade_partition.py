@@ -9,10 +9,9 @@ import pytest
 
 from cascade_machines import machine, mamba, shipped
 from stitchloop.cascade.candidates import Candidates
-from stitchloop.cascade.cost import partition_kind
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.merge import merge_shared_inputs
-from stitchloop.cascade.partition import pipeline_of, segments_of, tiles_of
+from stitchloop.cascade.partition import partition_kind, pipeline_of, segments_of, tiles_of
 from stitchloop.cascade.performance import DETAILED, Settings
 from stitchloop.cascade.read import read_cascade
 from stitchloop.cascade.stitch import stitch
@@ -242,3 +241,24 @@ def test_a_chosen_tiling_is_the_best_of_all_evaluated_one_by_one():
             candidates = Candidates(model, pipeline_of(cascade, nodes))
             times = candidates.total_cycles(np.arange(len(candidates.n)))
             assert candidates.best[1] == pytest.approx(times.min(), rel=1e-6)
+
+
+def test_each_kind_of_partitioning_is_offered_and_the_chosen_one_is_the_fastest():
+    cascade = mamba("2.8b", 2048)
+    model = Model(cascade, machine())
+    found = model.partitionings(whole(cascade))
+    kinds = {cost.plan.kind for cost in found}
+    assert kinds == {"I-blocking", "B-D-N stationary", "hybrid", "batch split"}
+    assert found[0].seconds == pytest.approx(model.group(whole(cascade)).seconds)
+    stationary = next(cost for cost in found if cost.plan.kind == "B-D-N stationary")
+    assert stationary.plan.tile == {"B": 64, "I": 1}
+    blocked = next(cost for cost in found if cost.plan.kind == "I-blocking")
+    assert blocked.plan.tile["B"] == 64
+    assert stationary.plan.footprint_words < blocked.plan.footprint_words
+    assert stationary.volume.weight > blocked.volume.weight
+
+
+def test_the_state_space_part_alone_streams_past_its_state():
+    cascade = mamba("370m", 2048)
+    group = Model(cascade, machine()).group(tuple((f"E{n}",) for n in range(16, 22)))
+    assert group.plan.kind == "B-D-N stationary"

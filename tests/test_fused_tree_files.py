@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from fused_trees import conv_pair_2d, einsum, gemm_pair, random_tree, random_workload, tensor, two_readers
 
+from fused_trees import conv_pair_2d, einsum, gemm_pair, random_tree, random_workload, tensor, two_readers
 from stitchloop.errors import InputError
 from stitchloop.fused.reference import evaluate_fused
 from stitchloop.fused.tree import Branch, Compute, FusedMapping, Storage, Temporal

@@ -73,10 +73,10 @@ def test_expressions_of_the_published_designs(text: str, value: float) -> None:
     ],
 )
 def test_everything_else_is_refused_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ExpressionError):
         evaluate(text)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 @settings(max_examples=300, deadline=500)

@@ -119,9 +119,9 @@ def test_reference_cases_are_read_fast_and_without_remarks(name: str) -> None:
         arch = case.get("arch_yaml") or (folder / case["arch"]).read_text()
         ert = case.get("ert_yaml") or (folder / case["ert"]).read_text()
         inputs = [Source("arch", arch), Source("ert", ert), {"problem": case["problem"]}, {"mapping": case["mapping"]}]
-        started = time.perf_counter()
+        started = time.process_time()
         spec = load_spec(inputs)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
         assert None not in (spec.architecture, spec.workload, spec.mapping, spec.constraints)
         assert spec.warnings == ()
         require_energy(spec.architecture)  # type: ignore[arg-type]

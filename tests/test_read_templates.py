@@ -27,10 +27,10 @@ def load(path: Path, **variables: str) -> Spec:
 
 
 def refused(path: Path, *parts: str, **variables: str) -> InputError:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(InputError) as caught:
         load(path, **variables)
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
     for part in parts:
         assert part in str(caught.value)
     return caught.value
@@ -240,10 +240,10 @@ def test_a_file_named_by_a_variable_may_be_included(fenced: Path) -> None:
     ],
 )
 def test_hostile_templates_are_refused_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(InputError):
         load_spec([Source("hostile.yaml", text)])
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
 
 
 @pytest.mark.parametrize(

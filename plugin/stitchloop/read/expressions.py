@@ -206,6 +206,8 @@ class Scope:
 
     def _value(self, field: Field) -> Any:
         if not isinstance(field.value, str):
+            if isinstance(field.value, int) and field.value.bit_length() > MAX_BITS:
+                field.fail("a huge number", f"at most {MAX_BITS} bits are read")
             return field.value
         try:
             return evaluate(field.value, self)  # type: ignore[arg-type]
