@@ -29,9 +29,10 @@ def network_summary(report: NetworkReport, output: Path) -> Summary:
     totals = report.totals
     hidden = len(report.rows) - SHOWN
     lines = [f"... and {hidden} more layers"] if hidden > 0 else []
+    counts = f"{report.searched} searched, {report.resumed} finished before"
     lines.append(
-        f"\n{totals['mapped']} of {totals['layers']} layers mapped ({report.searched} searched, "
-        f"{report.resumed} finished before): {totals['cycles']:,} cycles, {scaled(totals['energy_pJ'])}, {totals['computes']:,} computes."
+        f"\n{totals['mapped']} of {totals['layers']} layers mapped ({counts}): "
+        f"{totals['cycles']:,} cycles, {scaled(totals['energy_pJ'])}, {totals['computes']:,} computes."
     )
     if report.interrupted:
         lines.append("Interrupted: the same command goes on where it stopped.")
