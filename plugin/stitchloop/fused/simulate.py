@@ -119,8 +119,8 @@ class _Traffic:
                     touched[units_of(index, path.spatial_levels)] |= elements_of(path, tensor, steps[index])
                 innermost.append(_Step(time, touched, touched))
             return innermost
-        blocks = _by_step(self.holding.blocks[child.address, tensor.name, path.einsum.name])
-        beside = {name: _by_step(other) for name, other in self._beside_in_block(path, tensor, child).items()}
+        blocks = _by_step(self._blocks(path, tensor, child))
+        beside = {name: _by_step(other) for name, other in self._made_beside(path, tensor, child).items()}
         order = list(self.structure.paths)
         earlier = [other for name, other in beside.items() if order.index(name) < order.index(path.einsum.name)]
         result: list[_Step] = []
@@ -153,15 +153,31 @@ class _Traffic:
         loops = temporal_loops(path, joint.depth)
         return before[:loops] != now[:loops]
 
-    def _beside_in_block(self, path: Path, tensor: Tensor, child: StoragePoint) -> dict[str, Blocks]:
-        """What other Einsums put into the same node; it needs no second fetch."""
-        if not self.rules.unite_readers or self.structure.producers.get(tensor.name) == path.einsum.name:
+    def _blocks(self, path: Path, tensor: Tensor, child: StoragePoint) -> Blocks:
+        """What comes into a node for an Einsum; what several read there comes in once, for the first of them."""
+        if not self.rules.unite_readers or tensor.is_output:
+            return self.holding.blocks[child.address, tensor.name, path.einsum.name]
+        maker = self.structure.producers.get(tensor.name)
+        sharing = [(einsum, blocks) for einsum, blocks in self._at(child, tensor).items() if einsum != maker]
+        if path.einsum.name != sharing[0][0]:
             return {}
-        return {
-            einsum: blocks
-            for (address, name, einsum), blocks in self.holding.blocks.items()
-            if address == child.address and name == tensor.name and einsum != path.einsum.name
-        }
+        united: Blocks = defaultdict(set)
+        for _, blocks in sharing:
+            for key, block in blocks.items():
+                united[key] |= block
+        return united
+
+    def _made_beside(self, path: Path, tensor: Tensor, child: StoragePoint) -> dict[str, Blocks]:
+        """What the maker of a tensor puts into the same node; it needs no fetch."""
+        maker = self.structure.producers.get(tensor.name)
+        if not self.rules.unite_readers or tensor.is_output:
+            return {}
+        return {einsum: blocks for einsum, blocks in self._at(child, tensor).items() if einsum == maker}
+
+    def _at(self, child: StoragePoint, tensor: Tensor) -> dict[str, Blocks]:
+        """The blocks of a tensor at a node by Einsum, in the tree's order."""
+        keys = ((child.address, tensor.name, einsum) for einsum in self.structure.paths)
+        return {key[2]: self.holding.blocks[key] for key in keys if key in self.holding.blocks}
 
     def _count(
         self,

@@ -156,6 +156,47 @@ def summed(terms: list[tuple[int, Axis]]) -> Axis:
     return loop(outer, joined)
 
 
+def moved(axis: Axis, by: int) -> Axis:
+    """The axis with all its points ``by`` further."""
+    if not isinstance(axis, Loop):
+        return shifted(axis, by)
+    return Loop(axis.level, tuple(Run(run.tree, run.start + by, run.step, run.count) for run in axis.runs))
+
+
+def merged(one: Axis, other: Axis, combine: Callable[[Points, Points], Points]) -> Axis | None:
+    """Two axes of one coordinate as one, leaf by leaf; None where a loop has different iterations in them.
+
+    An axis without some loop of the other one is the same in each of its iterations.
+    """
+    if not isinstance(one, Loop) and not isinstance(other, Loop):
+        return combine(one, other)
+    level = min(axis.level for axis in (one, other) if isinstance(axis, Loop))
+    sides = [list(axis.runs) if isinstance(axis, Loop) and axis.level == level else None for axis in (one, other)]
+    trips = {sum(run.count for run in runs) for runs in sides if runs is not None}
+    if len(trips) > 1:
+        return None
+    constant = [Run(axis, 0, 0, max(trips)) for axis in (one, other)]
+    children: list[Run] = []
+    for mine, its in _side_by_side(sides[0] or constant[:1], sides[1] or constant[1:]):
+        child = merged(mine.tree, moved(its.tree, its.start - mine.start), combine)
+        if child is None:
+            return None
+        children.append(Run(child, mine.start, mine.step, mine.count))
+    return loop(level, children)
+
+
+def _side_by_side(one: list[Run], other: list[Run]) -> Iterator[tuple[Run, Run]]:
+    """Pairs of runs of equal count and step that cover both lists."""
+    mine, its = list(reversed(one)), list(reversed(other))
+    while mine and its:
+        a, b = mine.pop(), its.pop()
+        count = min(a.count, b.count) if a.step == b.step else 1
+        yield Run(a.tree, a.start, a.step, count), Run(b.tree, b.start, b.step, count)
+        for runs, run in ((mine, a), (its, b)):
+            if run.count > count:
+                runs.append(Run(run.tree, run.start + count * run.step, run.step, run.count - count))
+
+
 def truncated(axis: Axis, level: int) -> Axis:
     """The axis seen from above ``level``: one leaf for all that deeper loops visit."""
     if not isinstance(axis, Loop):

@@ -6,7 +6,6 @@ from math import prod
 
 from stitchloop.fused.reference.blocks import largest, smallest
 from stitchloop.fused.reference.context import Context
-from stitchloop.fused.reference.space import NotSeparable
 from stitchloop.fused.structure import Address
 from stitchloop.fused.tree import Branch, Node, Storage
 
@@ -53,17 +52,12 @@ def _needed(context: Context, target: int, nodes: tuple[Node, ...], address: Add
 
 def _block(context: Context, name: str, address: Address) -> int:
     """Words of the largest block of a tensor at a storage node, over the Einsums below that access it."""
-    maker = context.structure.producers.get(name)
-    words, held = 0, set()
+    words = 0
     for path in context.structure.paths.values():
         for point in path.storages:
             for tensor in path.einsum.tensors:
                 if point.address == address and tensor.name == name:
                     words = max(words, prod(largest(axis) for axis in context.blocks(path, point, tensor)))
-                    if path.einsum.name != maker:
-                        held.add(context.steps(path, point, tensor))
-    if context.rules.unite_readers and len(held) > 1:
-        raise NotSeparable(f"several Einsums hold different parts of {name} in one block")
     return words
 
 

@@ -7,7 +7,8 @@ from math import prod
 
 from stitchloop.fused.reference.axis import Axis, truncated
 from stitchloop.fused.reference.blocks import BlockAxis, block_axis
-from stitchloop.fused.reference.space import Space, spaces, visits
+from stitchloop.fused.reference.needs import Need, Space, needed, visits
+from stitchloop.fused.reference.space import spaces
 from stitchloop.fused.rules import Rules
 from stitchloop.fused.structure import Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
@@ -49,16 +50,26 @@ class Context:
         key = (path.einsum.name, tensor.name, point.address)
         if key not in self._blocks:
             units = self.units(path, point, tensor)
-            axes = self.dimensions(path, tensor)
+            axes = self.need(path, point, tensor).dimensions
             self._blocks[key] = [block_axis(axis, point.depth, units, path.spatial_levels) for axis in axes]
         return self._blocks[key]
+
+    def users(self, point: StoragePoint, tensor: str) -> tuple[str, ...]:
+        """The Einsums below a node that read the tensor there, in the tree's order."""
+        paths = self.structure.paths.values()
+        below = [path.einsum for path in paths if any(other.address == point.address for other in path.storages)]
+        return tuple(einsum.name for einsum in below if any(tensor == read.name for read in einsum.inputs))
+
+    def need(self, path: Path, point: StoragePoint, tensor: Tensor) -> Need:
+        """What a node holds of a tensor for one Einsum, or for all that read it there if their needs are united."""
+        space = self.spaces[path.einsum.name]
+        users = self.users(point, tensor.name)
+        if tensor.is_output or len(users) < 2 or not self.rules.unite_readers:
+            return Need(self.dimensions(path, tensor), self.others(path, tensor), space.gates, space.skips)
+        parting = next(branch for branch in path.branches if len(branch.address) >= len(point.address))
+        return needed(self.structure, self.rules, tensor.name, users, parting.depth, self.spaces)
 
     def silent_blocks(self, path: Path, point: StoragePoint, tensor: Tensor) -> list[BlockAxis]:
         """The iterations of the loops that do not index the tensor, as its node sees them."""
         units = self.units(path, point, tensor)
-        return [block_axis(axis, point.depth, units, path.spatial_levels) for axis in self.others(path, tensor)]
-
-    def steps(self, path: Path, point: StoragePoint, tensor: Tensor) -> tuple[Axis, ...]:
-        """A node's steps and blocks in one comparable value."""
-        axes = (*self.dimensions(path, tensor), *self.others(path, tensor))
-        return tuple(sorted((truncated(axis, point.depth) for axis in axes), key=repr))
+        return [block_axis(axis, point.depth, units, path.spatial_levels) for axis in self.need(path, point, tensor).idle]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
-from stitchloop.fused.reference.axis import Axis
 from stitchloop.fused.reference.blocks import BlockAxis, Measure, at_start, at_steps, block_axis, levels_above, over_all
 from stitchloop.fused.reference.capacity import capacities, varying
 from stitchloop.fused.reference.context import Context
-from stitchloop.fused.reference.space import NotSeparable, losing_conditions, visits
+from stitchloop.fused.reference.needs import NotSeparable, visits
+from stitchloop.fused.reference.space import losing_conditions
 from stitchloop.fused.rules import Rules
 from stitchloop.fused.stats import Access
-from stitchloop.fused.structure import Address, Path, StoragePoint, Structure
+from stitchloop.fused.structure import Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
 
 
@@ -59,8 +59,6 @@ class _Traffic:
         self.context, self.structure, self.rules = context, context.structure, context.rules
         self.reads: dict[Access, int] = defaultdict(int)
         self.writes: dict[Access, int] = defaultdict(int)
-        self.moved: dict[tuple[Address, str], dict[str, tuple[Axis, ...]]] = {}
-        """Which Einsums have put a tensor into a node, and the steps in which they do."""
 
     def move(self, path: Path, tensor: Tensor) -> None:
         """Counts what one Einsum moves of one tensor: from each of its storage nodes to the next one inside."""
@@ -100,12 +98,15 @@ class _Traffic:
             spatial = path.spatial_levels
             axes = (*self.context.dimensions(path, tensor), *self.context.others(path, tensor))
             return _product([over_all(block_axis(axis, len(path.loops), spatial, spatial), above) for axis in axes])
+        users = self.context.users(child, tensor.name)
+        if self.rules.unite_readers and not tensor.is_output and path.einsum.name != users[0]:
+            return Fill(0, 0)
         blocks = [*self.context.blocks(path, child, tensor), *self.context.silent_blocks(path, child, tensor)]
         if child.node.exploits_reuse:
             fill = self._stepping(path, tensor, child, blocks, above)
         else:
             fill = _product([over_all(b, above) for b in blocks])
-        return self._without_shared(path, tensor, child, fill) if self.rules.unite_readers else fill
+        return self._without_made(path, tensor, child, fill)
 
     def _stepping(self, path: Path, tensor: Tensor, child: StoragePoint, blocks: list[BlockAxis], above: frozenset[int]) -> Fill:
         """The first block, and at every step what of the next block the last one did not hold."""
@@ -123,28 +124,26 @@ class _Traffic:
         """When a block is lost as the loop at ``level`` steps on; see :func:`losing_conditions`."""
         if self.rules.fresh_sums and tensor.is_output and level < self._joint_depth(path, tensor):
             return [frozenset()]
-        if self.rules.unite_readers and not tensor.is_output:
-            maker = self.structure.producers.get(tensor.name, "")
-            if maker in self.moved.get((child.address, tensor.name), ()) and level in self.context.spaces[maker].restarts:
-                return [frozenset()]
-        found = []
+        maker = self._maker(tensor, child)
+        if maker is not None and level in self.context.spaces[maker].restarts:
+            return [frozenset()]
+        found, need = [], self.context.need(path, child, tensor)
         for branch in path.branch_above(child) if self.rules.refetch else ():
             if level < branch.depth:
-                found += losing_conditions(self.structure, self.context.spaces, path.einsum.name, branch, level)
+                found += losing_conditions(self.structure, self.context.spaces, need, branch, level)
         return found
 
-    def _without_shared(self, path: Path, tensor: Tensor, child: StoragePoint, fill: Fill) -> Fill:
-        """What is left to move if another Einsum put the same block into the same node before."""
-        before = self.moved.setdefault((child.address, tensor.name), {})
-        steps = self.context.steps(path, child, tensor)
+    def _maker(self, tensor: Tensor, child: StoragePoint) -> str | None:
+        """The Einsum that makes what others read in the same node."""
         maker = self.structure.producers.get(tensor.name)
-        readers = [einsum for einsum in before if einsum != maker]
-        before[path.einsum.name] = steps
-        if any(before[einsum] != steps for einsum in readers):
-            raise NotSeparable(f"several Einsums hold different parts of {tensor.name} in one block")
-        if readers:
-            return Fill(0, 0)
-        if maker is None or maker == path.einsum.name or maker not in before:
+        if maker is None or tensor.is_output or not self.rules.unite_readers:
+            return None
+        return maker if any(point.address == child.address for point in self.structure.paths[maker].storages) else None
+
+    def _without_made(self, path: Path, tensor: Tensor, child: StoragePoint, fill: Fill) -> Fill:
+        """What is left to move if the maker puts what it makes into the same node."""
+        maker = self._maker(tensor, child)
+        if maker is None:
             return fill
         if fill.own != fill.joint:
             raise NotSeparable(f"units side by side take parts of {tensor.name} that one of them made")

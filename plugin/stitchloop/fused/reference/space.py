@@ -12,68 +12,14 @@ from stitchloop.fused.reference.axis import (
     last_block,
     levels_of,
     newly_visited,
-    silent,
     slides,
-    summed,
     tiled,
-    truncated,
 )
-from stitchloop.fused.reference.sets import EMPTY, interval, size
+from stitchloop.fused.reference.needs import Need, NotSeparable, Space, leaves, needed, visits
+from stitchloop.fused.reference.sets import EMPTY, interval
 from stitchloop.fused.rules import Rules
 from stitchloop.fused.structure import BranchPoint, Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
-
-
-class NotSeparable(Exception):
-    """The counts of this tree are no products over axes; it must be stepped through."""
-
-
-@dataclass(frozen=True)
-class Space:
-    """An Einsum's iteration space as its loops visit it.
-
-    Attributes
-    ----------
-    ranks : dict
-        The axis of each rank of the Einsum.
-    idle : tuple of Axis
-        Loops above that cut no rank of the Einsum, each iteration of which it runs again in full.
-    gates : frozenset of int
-        Levels of loops above in whose first iteration only it runs.
-    skips : bool
-        It also leaves out iterations in which nothing is missing.
-    computed : int
-        Points of the intermediate that it computes, each as often as it is computed.
-    restarts : frozenset of int
-        Levels of the loops above at whose steps nothing of the intermediate is kept.
-    """
-
-    ranks: dict[str, Axis]
-    idle: tuple[Axis, ...] = ()
-    gates: frozenset[int] = frozenset()
-    skips: bool = False
-    computed: int = 0
-    restarts: frozenset[int] = frozenset()
-
-    def seen_from(self, depth: int) -> Space:
-        """The space as the loops above ``depth`` step through it."""
-        return replace(
-            self,
-            ranks={rank: truncated(axis, depth) for rank, axis in self.ranks.items()},
-            idle=tuple(axis for axis in (truncated(axis, depth) for axis in self.idle) if levels_of(axis)),
-        )
-
-    def dimensions(self, tensor: Tensor) -> tuple[Axis, ...]:
-        """The axis of each rank of a tensor; raises :class:`NotSeparable` if two of them share a rank of the Einsum."""
-        used = [term.rank for terms in tensor.projection for term in terms]
-        if len(used) != len(set(used)):
-            raise NotSeparable(f"{tensor.name}: a rank stands in two dimensions")
-        return tuple(summed([(term.coefficient, self.ranks[term.rank]) for term in terms]) for terms in tensor.projection)
-
-    def others(self, tensor: Tensor) -> tuple[Axis, ...]:
-        """Silent axes of all loops that do not index the tensor."""
-        axes = tuple(silent(axis) for rank, axis in self.ranks.items() if rank not in tensor.ranks and levels_of(axis))
-        return axes + self.idle
 
 
 def spaces(structure: Structure, rules: Rules) -> dict[str, Space]:
@@ -87,7 +33,7 @@ def spaces(structure: Structure, rules: Rules) -> dict[str, Space]:
         found: dict[str, Space] = {}
         for name in structure.upstream_order:
             found[name] = _space(structure, rules, name, found, lost)
-        now = _losses(structure, found) if rules.refetch else {}
+        now = _losses(structure, rules, found) if rules.refetch else {}
         if now == lost:
             return found
         lost = {name: levels | lost.get(name, frozenset()) for name, levels in now.items()}
@@ -113,7 +59,7 @@ def _derived(
     if len(outputs) != 1:
         raise NotSeparable(f"{path.einsum.name} has {len(outputs)} outputs that others read")
     output = path.einsum.tensor(outputs[0])
-    need = _need(structure, output.name, joint.depth, known)
+    need = needed(structure, rules, output.name, structure.readers[output.name], joint.depth, known)
     memory = _memory(rules, path, output.name, joint, need, lost.get(output.name, frozenset()))
     if any(slides(axis, memory.apart, memory.held) for axis in need.dimensions):
         raise NotSeparable("units side by side slide along one dimension")
@@ -128,7 +74,7 @@ def _derived(
         _writing(path, output, missing),
         tuple(axis for axis in idle if levels_of(axis)),
         need.gates | frozenset(level for axis in need.idle for level in levels_of(axis) & memory.held if _repeats(axis, level)),
-        need.skips or any(_leaves(old) != _leaves(new) for old, new in zip(need.dimensions, missing, strict=True)),
+        need.skips or any(leaves(old) != leaves(new) for old, new in zip(need.dimensions, missing, strict=True)),
         computed,
         frozenset(range(joint.depth)) - memory.held,
     )
@@ -149,26 +95,6 @@ def _writing(path: Path, output: Tensor, missing: tuple[Axis, ...]) -> dict[str,
 
 
 @dataclass(frozen=True)
-class _Need:
-    dimensions: tuple[Axis, ...]
-    idle: tuple[Axis, ...]
-    gates: frozenset[int]
-    skips: bool
-
-
-def _need(structure: Structure, tensor: str, depth: int, known: dict[str, Space]) -> _Need:
-    """What the readers of an intermediate need in each iteration of the loops above the branch."""
-    needs = []
-    for reader in structure.readers[tensor]:
-        space = known[reader].seen_from(depth)
-        access = structure.paths[reader].einsum.tensor(tensor)
-        needs.append(_Need(space.dimensions(access), space.others(access), space.gates, space.skips))
-    if any(need != needs[0] for need in needs):
-        raise NotSeparable(f"the readers of {tensor} need different parts of it")
-    return needs[0]
-
-
-@dataclass(frozen=True)
 class _Memory:
     """How long an intermediate stays: per block of the loops from ``depth`` on, and over the steps of the loops ``held``.
 
@@ -180,7 +106,7 @@ class _Memory:
     apart: frozenset[int] = frozenset()
 
 
-def _memory(rules: Rules, path: Path, tensor: str, joint: BranchPoint, need: _Need, lost: frozenset[int]) -> _Memory:
+def _memory(rules: Rules, path: Path, tensor: str, joint: BranchPoint, need: Need, lost: frozenset[int]) -> _Memory:
     points = path.storages_of(tensor)
     if not rules.keep_unchanged:
         return _memory_of_looptree(path, points, joint)
@@ -219,27 +145,30 @@ def _stays(axis: Axis, level: int, depth: int, apart: frozenset[int]) -> bool:
     return first_block(axis, depth) == last_block(axis, depth)
 
 
-def _losses(structure: Structure, known: dict[str, Space]) -> dict[str, frozenset[int]]:
+def _losses(structure: Structure, rules: Rules, known: dict[str, Space]) -> dict[str, frozenset[int]]:
     """Levels at whose steps an intermediate's block is lost because another sequential branch runs in its space."""
-    found = {}
-    for name in structure.upstream_order:
-        for output in structure.intermediates(name):
-            path = structure.paths[name]
-            point = path.storages_of(output)[0]
-            reader = structure.readers[output][0]
-            levels = set()
-            for branch in path.branch_above(point):
-                for level in range(branch.depth):
-                    if losing_conditions(structure, known, reader, branch, level):
-                        levels.add(level)
-            found[output] = frozenset(levels)
-    return {name: levels for name, levels in found.items() if levels}
+    found: dict[str, frozenset[int]] = {}
+    for name, path in structure.paths.items():
+        joint = structure.joint(name)
+        for output in structure.intermediates(name) if joint is not None else ():
+            assert joint is not None
+            branches = path.branch_above(path.storages_of(output)[0])
+            need = needed(structure, rules, output, structure.readers[output], joint.depth, known) if branches else None
+            levels = {
+                level
+                for branch in branches
+                for level in range(branch.depth)
+                if need is not None and losing_conditions(structure, known, need, branch, level)
+            }
+            if levels:
+                found[output] = frozenset(levels)
+    return found
 
 
 def losing_conditions(
-    structure: Structure, known: dict[str, Space], einsum: str, branch: BranchPoint, level: int
+    structure: Structure, known: dict[str, Space], need: Need, branch: BranchPoint, level: int
 ) -> list[frozenset[int]]:
-    """When what ``einsum`` left in its branch is lost as the loop at ``level`` steps on.
+    """When what a branch left in its memory is lost as the loop at ``level`` steps on to where it is needed next.
 
     One set of levels per other Einsum that may run in between: it does if the loops at these levels are in their first
     iteration; the empty set means that it always runs. No set: nothing runs in between.
@@ -250,31 +179,18 @@ def losing_conditions(
     heads = structure.heads(branch.group)
     if any(head not in own for head in heads):
         return [frozenset()]
-    gates = known[einsum].gates
+    gates = need.gates
     conditions = []
     for other in branch.group:
         if other in own:
             continue
-        if known[other].skips or known[einsum].skips:
-            raise NotSeparable(f"{other} or {einsum} leaves out iterations")
+        if known[other].skips or need.skips:
+            raise NotSeparable(f"{' or '.join(branch.group)} leaves out iterations")
         if any(gate > level and gate not in known[other].gates and gate < branch.depth for gate in gates):
-            raise NotSeparable(f"{other} runs while {einsum} does not")
+            raise NotSeparable(f"{other} runs where {', '.join(own)} does not")
         if level not in known[other].gates:
             conditions.append(frozenset(gate for gate in known[other].gates - gates if gate < level))
     return conditions
-
-
-def visits(axis: Axis) -> int:
-    """Points over all leaves, each as often as it is visited."""
-    if not isinstance(axis, Loop):
-        return size(axis)
-    return sum(run.count * visits(run.tree) for run in axis.runs)
-
-
-def _leaves(axis: Axis) -> int:
-    if not isinstance(axis, Loop):
-        return 1 if axis else 0
-    return sum(run.count * _leaves(run.tree) for run in axis.runs)
 
 
 def _repeats(axis: Axis, level: int) -> bool:
