@@ -248,7 +248,7 @@ def test_each_kind_of_partitioning_is_offered_and_the_chosen_one_is_the_fastest(
     model = Model(cascade, machine())
     found = model.partitionings(whole(cascade))
     kinds = {cost.plan.kind for cost in found}
-    assert kinds == {"I-blocking", "B-D-N stationary", "hybrid", "batch split"}
+    assert kinds == {"I-blocking", "B-D-N stationary", "hybrid"}
     assert found[0].seconds == pytest.approx(model.group(whole(cascade)).seconds)
     stationary = next(cost for cost in found if cost.plan.kind == "B-D-N stationary")
     assert stationary.plan.tile == {"B": 64, "I": 1}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stitchloop.cascade.compute import Numbers, gemms
-from stitchloop.cascade.partition import Pipeline, equations_of
+from stitchloop.cascade.partition import Pipeline, equations_of, partition_kind
 from stitchloop.cascade.traffic import Move, moves_of
 
 if TYPE_CHECKING:
@@ -282,14 +282,29 @@ class Candidates:
     @cached_property
     def best(self) -> tuple[int, float]:
         """Index of the fastest candidate (among equals the one with the least traffic, then the fewest tiles) and its cycles."""
-        bound = np.maximum(self.compute_cycles[self.tiling], self.dram_words / self.model.machine.dram_words)
+        return self._best_among(np.arange(len(self.n)))
+
+    def best_of_kind(self) -> dict[str, tuple[int, float]]:
+        """The same for each kind of partitioning that fits."""
+        kinds = np.array([self.kind(tiling) for tiling in range(len(self.count))])[self.tiling]
+        return {str(kind): self._best_among(np.nonzero(kinds == kind)[0]) for kind in dict.fromkeys(kinds)}
+
+    def kind(self, tiling: int) -> str:
+        """The name of a tiling."""
+        split = {rank for rank, blocks in self.tiles.blocks.items() if blocks[tiling] > 1}
+        tile = {rank: int(np.asarray(self.tiles.sizes[rank])[tiling]) for rank in self.tiles.blocks}
+        return partition_kind(tile, split, set(self.model.cascade.iterative_ranks), self.pipeline.streams_past_state)
+
+    def _best_among(self, some: np.ndarray) -> tuple[int, float]:
+        words = self.dram_words[some]
+        bound = np.maximum(self.compute_cycles[self.tiling[some]], words / self.model.machine.dram_words)
         likely = np.argpartition(bound, FIRST_LOOK)[:FIRST_LOOK] if len(bound) > FIRST_LOOK else np.arange(len(bound))
-        limit = self.total_cycles(likely).min() * EQUAL
-        some = np.nonzero(bound <= limit)[0]
-        cycles = self.total_cycles(some)
+        limit = self.total_cycles(some[likely]).min() * EQUAL
+        left = some[bound <= limit]
+        cycles = self.total_cycles(left)
         equal = np.nonzero(cycles <= cycles.min() * EQUAL)[0]
-        winner = equal[np.lexsort((self.n[some[equal]], np.round(self.dram_words[some[equal]])))[0]]
-        return int(some[winner]), float(cycles[winner])
+        winner = equal[np.lexsort((self.n[left[equal]], np.round(self.dram_words[left[equal]])))[0]]
+        return int(left[winner]), float(cycles[winner])
 
 
 def walk(

@@ -18,9 +18,9 @@ REGISTER_ACCESSES = 3
 """Words that one operation reads and writes in the registers: two operands, one result."""
 
 
-def cost_of(candidates: Candidates) -> GroupCost:
-    """The fastest partitioning of a group, in full."""
-    index, cycles = candidates.best
+def cost_of(candidates: Candidates, chosen: tuple[int, float] | None = None) -> GroupCost:
+    """One partitioning of a group, in full: the ``chosen`` candidate with its cycles, or the fastest."""
+    index, cycles = chosen or candidates.best
     model, pipeline = candidates.model, candidates.pipeline
     machine = model.machine
     tiling, n = int(candidates.tiling[index]), float(candidates.n[index])
@@ -114,11 +114,10 @@ def _on_chip(candidates: Candidates, index: int) -> tuple[float, dict[str, float
 def _plan(candidates: Candidates, index: int) -> Plan:
     pipeline, tiles, tiling = candidates.pipeline, candidates.tiles, int(candidates.tiling[index])
     tile = {rank: int(np.asarray(tiles.sizes[rank])[tiling]) for rank in tiles.blocks}
-    split = {rank for rank, blocks in tiles.blocks.items() if blocks[tiling] > 1}
     spilled = tuple(dict.fromkeys(i.tensor for i in pipeline.intervals[: int(candidates.depth[index])]))
     model = candidates.model
     return Plan(
-        kind=partition_kind(tile, split, set(model.cascade.iterative_ranks)),
+        kind=candidates.kind(tiling),
         tile=tile,
         tiles=int(candidates.n[index]),
         spilled=spilled if model.settings.capacity else tuple(t for t in model.settings.spilled if _made_here(candidates, t)),
@@ -131,18 +130,6 @@ def _plan(candidates: Candidates, index: int) -> Plan:
 
 def _made_here(candidates: Candidates, tensor: str) -> bool:
     return any(move.tensor == tensor for move in candidates.moves)
-
-
-def partition_kind(tile: Mapping[str, int], split: set[str], iterative: set[str]) -> str:
-    """The name of a partitioning, from the ranks that it splits."""
-    along = split & iterative
-    if not split:
-        return "whole"
-    if not along:
-        return "batch split"
-    if split - iterative:
-        return "hybrid"
-    return "B-D-N stationary" if all(tile[rank] == 1 for rank in along) else "I-blocking"
 
 
 def _shares(candidates: Candidates, works: list[list[dict[str, float]]], index: int, cycles: float) -> list[EinsumCost]:

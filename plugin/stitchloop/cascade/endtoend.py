@@ -180,10 +180,10 @@ class Regime:
 
 
 GUIDE: tuple[Regime, ...] = (
-    Regime("one token at a time, long generation", 2048, 2**16, None, "ri", "2-2.5x"),
-    Regime("short generation, middling context", 2**14, 64, None, "ri+rsb", "3x"),
+    Regime("long generation", 2048, 2**16, None, "ri", "2-2.5x"),
+    Regime("short generation", 2**14, 64, None, "ri+rsb", "3x"),
     Regime("long context", 2**20, 64, None, "full", "4-5x"),
-    Regime("little memory (4 MB)", 2**14, 64, 2**22, "ri+rsb+rsp", "3-3.5x"),
+    Regime("4 MB of buffer", 2**14, 64, 2**22, "ri+rsb+rsp", "3-3.5x"),
 )
 
 

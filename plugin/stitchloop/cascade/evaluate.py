@@ -63,6 +63,12 @@ class Model:
             self._groups[key] = cost_of(self._candidates(*key))
         return self._groups[key]
 
+    def partitionings(self, nodes: tuple[Node, ...], before: Node | None = None) -> tuple[GroupCost, ...]:
+        """The best of each kind of partitioning of a group that fits, fastest first."""
+        candidates = self._candidates(nodes, self._switches(nodes, before))
+        found = [cost_of(candidates, chosen) for chosen in candidates.best_of_kind().values()]
+        return tuple(sorted(found, key=lambda cost: cost.seconds))
+
     def group_seconds(self, nodes: tuple[Node, ...], before: Node | None = None) -> float:
         """Time of one group alone; infinite where the buffer is too small."""
         key = (nodes, self._switches(nodes, before))

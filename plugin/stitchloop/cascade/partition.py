@@ -98,6 +98,11 @@ class Pipeline:
     def names(self) -> tuple[str, ...]:
         return tuple(name for segment in self.segments for name in segment.names)
 
+    @property
+    def streams_past_state(self) -> bool:
+        """One segment with a carried chain: slices of the state stay in the PEs and the steps stream past them."""
+        return len(self.segments) == 1 and self.chain > 0 and not self.lockstep
+
 
 def equations_of(cascade: Cascade, node: Node) -> tuple[Equation, ...]:
     return tuple(equation for name in node for equation in cascade.einsum(name).equations)
@@ -342,3 +347,20 @@ def _tile_sizes(size: int, fine: bool, one_step: bool) -> list[int]:
         return [1]
     targets = [2**k for k in range(size.bit_length())] + ([3 * 2**k for k in range(size.bit_length())] if fine else [])
     return sorted({-(-size // -(-size // target)) for target in (*targets, size) if target <= size})
+
+
+def partition_kind(tile: Mapping[str, int], split: set[str], iterative: set[str], streams_past_state: bool = False) -> str:
+    """The name of a partitioning, from the ranks that it splits.
+
+    Steps of one with the state kept are B-D-N stationary, and so is a segment past whose state all steps stream.
+    """
+    along = split & iterative
+    if not along and streams_past_state:
+        return "B-D-N stationary"
+    if not split:
+        return "whole"
+    if not along:
+        return "batch split"
+    if split - iterative:
+        return "hybrid"
+    return "B-D-N stationary" if all(tile[rank] == 1 for rank in along) else "I-blocking"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stitchloop.cascade.endtoend import Choice, EndToEnd, GuideLine
 from stitchloop.cascade.machine import Machine
 from stitchloop.cascade.performance import GroupCost, Performance
 from stitchloop.cascade.stitch import Boundary
-from stitchloop.cascade.strategies import Evaluated, SpeedOfLight
+from stitchloop.cascade.strategies import BASELINES, Evaluated, SpeedOfLight
 from stitchloop.cascade.traffic import Move, Volume, moves_of
 
 if TYPE_CHECKING:
@@ -126,13 +126,10 @@ def _group_entry(performance: Performance, group: GroupCost) -> dict[str, Any]:
         "partial_sum_words": group.partial_sum_words,
         "energy_pJ": dict(group.energy_pj),
         "partitioning": {
-            "kind": group.plan.kind,
-            "tile": dict(group.plan.tile),
-            "tiles": group.plan.tiles,
+            **partitioning_entry(group),
             "spilled": list(group.plan.spilled),
             "state_kept": group.plan.state_kept,
             "pinned_words": group.plan.pinned_words,
-            "footprint_words": group.plan.footprint_words,
         },
         "costs": [
             {
@@ -149,6 +146,32 @@ def _group_entry(performance: Performance, group: GroupCost) -> dict[str, Any]:
             for e in group.einsums
         ],
     }
+
+
+def partitioning_entry(group: GroupCost) -> dict[str, Any]:
+    """How a group is partitioned, and what that costs."""
+    return {
+        "kind": group.plan.kind,
+        "tile": dict(group.plan.tile),
+        "tiles": group.plan.tiles,
+        "footprint_words": group.plan.footprint_words,
+        "dram_words": group.volume.total,
+        "seconds": group.seconds,
+    }
+
+
+def baselines_entry(performance: Performance, baselines: Mapping[str, Performance]) -> dict[str, Any]:
+    """Published accelerators as they are read here, and the speed-up over each."""
+    readings = {baseline.name: baseline.reading for baseline in BASELINES}
+    return {
+        name: {"reading": readings[name], "seconds": other.seconds, "speedup": other.seconds / performance.seconds}
+        for name, other in baselines.items()
+    }
+
+
+def baselines_line(performance: Performance, baselines: Mapping[str, Performance]) -> str:
+    """The speed-ups over the baselines on one line."""
+    return "over " + ", ".join(f"{name} {other.seconds / performance.seconds:.2f}x" for name, other in baselines.items())
 
 
 def _boundary_entry(boundary: Boundary) -> dict[str, Any]:
@@ -278,9 +301,10 @@ def end_to_end_table(choice: Choice) -> Table:
     chosen = choice.chosen
     title = f"{chosen.layers} layers, context {chosen.context:,}, {chosen.generated:,} tokens generated"
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title=title, title_justify="left")
+    table.caption, table.caption_justify = f"speed-ups over {choice.unfused.strategy}", "left"
     for name in ("strategy", "prefill", "generation", "total", "speed-up", "energy", ""):
         table.add_column(name, justify="left" if name in ("strategy", "") else "right")
-    for run in (choice.unfused, *choice.runs):
+    for run in choice.runs:
         note = "chosen" if run.strategy == choice.strategy else "" if run.fits else "does not fit"
         table.add_row(
             run.strategy, seconds_text(run.prefill_seconds), seconds_text(run.generation_seconds), seconds_text(run.seconds),
@@ -296,7 +320,7 @@ def guide_table(lines: list[GuideLine]) -> Table:
     from stitchloop.cascade.endtoend import TRIGGER_TILES
 
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title="strategy guide", title_justify="left")
-    for name in ("case", "published", "this model", "speed-ups", f"pipelines in {TRIGGER_TILES}+ tiles", "speed-ups"):
+    for name in ("case", "published", "this model", "speed-ups", f"{TRIGGER_TILES}+ tiles", "speed-ups"):
         table.add_column(name)
     for line in lines:
         cells = []
@@ -304,7 +328,9 @@ def guide_table(lines: list[GuideLine]) -> Table:
             cells += [choice.strategy, " ".join(f"{choice.speedup(r):.2f}" for r in choice.runs if r.strategy != "none")]
         table.add_row(line.regime.name, f"{line.regime.published} {line.regime.published_speedup}", *cells)
     order = ", ".join(run.strategy for run in lines[0].choice.runs if run.strategy != "none")
-    table.caption = f"speed-ups over {lines[0].choice.unfused.strategy}: {order}"
+    table.caption = (
+        f"speed-ups over {lines[0].choice.unfused.strategy}: {order}; {TRIGGER_TILES}+ tiles: each pipeline cut into as many"
+    )
     table.caption_justify = "left"
     return table
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stitchloop.cascade import report
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.endtoend import UNFUSED, Choice, Runs, guide, no_room
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import Machine
+from stitchloop.cascade.merge import Node
 from stitchloop.cascade.performance import DETAILED, Performance, Settings
 from stitchloop.cascade.specs import group_files
-from stitchloop.cascade.strategies import ALL_STRATEGIES, Evaluated, baseline, evaluate, speed_of_light
+from stitchloop.cascade.strategies import ALL_STRATEGIES, BASELINES, Evaluated, baseline, evaluate, speed_of_light
 from stitchloop.write.files import to_json, write_files
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class Outcome:
     all: tuple[Performance, ...]
     choice: Choice | None
     runs: Runs | None
+    model: Model
+
+    @property
+    def baselines(self) -> dict[str, Performance]:
+        """The layer under each published baseline."""
+        return {b.name: baseline(self.model, b.name) for b in BASELINES}
 
 
 def run_stitch(request: Request, output: Path) -> list[RenderableType]:
@@ -65,6 +72,8 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
     outcome = solve(request)
     light = speed_of_light(outcome.evaluated.stitching.cascade, request.machine)
     document = report.groups_document(outcome.evaluated, outcome.unfused, light, outcome.choice, request.strategy)
+    document["baselines"] = report.baselines_entry(outcome.evaluated.performance, outcome.baselines)
+    _add_alternatives(document, outcome)
     files: dict[str, str | bytes] = {"groups.json": to_json(document)}
     stitching = outcome.evaluated.stitching
     files |= group_files(stitching.cascade, [group.nodes for group in stitching.groups], request.machine.buffer_words)
@@ -75,6 +84,7 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
     inputs = [request.cascade.source] if request.cascade.source else []
     written = write_files(output, files, inputs)
     shown = [report.machine_line(request.machine), *report.summary(outcome.evaluated, outcome.unfused, light)]
+    shown.append(report.baselines_line(outcome.evaluated.performance, outcome.baselines))
     if outcome.choice is not None:
         shown.append(report.end_to_end_table(outcome.choice))
     if request.strategy == AUTO and outcome.runs is not None:
@@ -83,6 +93,15 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
     folders = sorted({path.parent.name for path in written if path.parent != output})
     where = " to ".join(dict.fromkeys((folders[0], folders[-1])))
     return [*shown, f"wrote {', '.join(plain)}, and LoopTree's files in {where}, all in {output}"]
+
+
+def _add_alternatives(document: dict[str, Any], outcome: Outcome) -> None:
+    """What the other kinds of partitioning would cost each group."""
+    before: Node | None = None
+    for entry, group in zip(document["groups"], outcome.evaluated.performance.groups):
+        found = outcome.model.partitionings(group.nodes, before)
+        entry["partitioning"]["alternatives"] = [report.partitioning_entry(cost) for cost in found]
+        before = group.nodes[-1]
 
 
 def solve(request: Request) -> Outcome:
@@ -105,7 +124,7 @@ def solve(request: Request) -> Outcome:
     chosen = every[name]
     if chosen.performance.shortfalls:
         raise no_room(chosen.performance.shortfalls, request.machine)
-    return Outcome(chosen, unfused, tuple(e.performance for e in every.values()), choice, runs)
+    return Outcome(chosen, unfused, tuple(e.performance for e in every.values()), choice, runs, model)
 
 
 def _steps(request: Request) -> int:
