@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -139,7 +139,7 @@ def _map_fused(spec: Spec, output: Path, switches: dict[str, Any]) -> Summary:
 
     _one_of("--softmax", switches["softmax"], ("none", "added", "overlapped"))
     _one_of("--arrays", switches["arrays"], ("split", "heads"))
-    return cast("Summary", run_fused(spec, output, replace(options_of(spec), **switches)))
+    return run_fused(spec, output, replace(options_of(spec), **switches))
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
