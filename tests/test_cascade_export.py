@@ -18,7 +18,7 @@ from stitchloop.cascade.read import load_cascade, read_cascade
 from stitchloop.cascade.stitch import STRATEGIES, stitch
 from stitchloop.fused.check import check_workload
 from stitchloop.fused.reference import evaluate_fused
-from stitchloop.fused.tree import Storage, Temporal
+from stitchloop.fused.tree import Branch, Storage, Temporal
 from stitchloop.workload import Term
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
@@ -100,6 +100,25 @@ def test_ssm_part_of_mamba_370m_at_full_size():
     assert words["H0"] == sizes["B"] * sizes["D"] * sizes["N"]
     assert words["DELTA"] == words["X"] == words["S"] == sizes["B"] * sizes["I"] * sizes["D"]
     assert words["B"] == words["C"] == sizes["B"] * sizes["I"] * sizes["N"]
+
+
+def test_state_space_part_runs_in_slices_inside_a_large_group():
+    """Below a branch of its own the SSM part holds slices, so that the weights come in for larger blocks of positions."""
+    cascade = load_cascade(PROBLEMS / "mamba/mamba-2.8b.yaml", {"sequence": 2**16})
+    mapped, moved = mapped_groups(cascade, "full", limit=2**24)[0]
+    assert mapped.fits
+    assert not mapped.weights_stay
+    branch = mapped.mapping.nodes[-1]
+    inner = next(nodes for nodes in branch.branches if isinstance(nodes[-1], Branch))
+    assert isinstance(inner[0], Temporal)
+    assert inner[0].tile_shape < mapped.tile["I"]
+    assert {"AD", "HH", "BD", "HX", "H"} <= set(inner[1].tensors)
+    names = [nodes[0].einsum for nodes in inner[-1].branches]
+    assert names == ["E15", "E16", "E17", "E18", "E19", "E20", "E21", "E22", "E23"]
+    assert dict(mapped.stats.operations)["E20"] == cascade.operations("E20")
+    for row in agreement(mapped, moved, mapped.stats):
+        assert row.agrees or row.exported == "Hlast" or row.tensors[0] in cascade.weights
+    assert evaluate_fused(mapped.export.workload, mapped.mapping, "looptree", compare=False).capacity[BUFFER] <= mapped.capacity
 
 
 def test_merged_gemms_become_one_einsum():

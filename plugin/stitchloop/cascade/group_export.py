@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from stitchloop.cascade.cascade import Cascade
@@ -68,7 +69,7 @@ class GroupExport:
     not_expressed: tuple[str, ...]
     missing_writes: Mapping[str, int]
 
-    @property
+    @cached_property
     def workload(self) -> Workload:
         """The Einsums with rank names of their own (``I_0``, ``I_1``), as LoopTree wants them."""
         return Workload(tuple(self._einsum(at) for at in range(len(self.steps))), self.not_expressed)
@@ -83,17 +84,26 @@ class GroupExport:
         projection = tuple(tuple(Term(rank_name(t.rank, at), t.coefficient) for t in terms) for terms in dimensions)
         return Tensor(name, projection, is_output, tuple(f"{name}_r{n}" for n in range(len(dimensions))))
 
-    @property
+    @cached_property
     def written(self) -> dict[str, int]:
         """Tensor to the step that writes it."""
         return {step.output: at for at, step in enumerate(self.steps)}
 
-    @property
+    @cached_property
+    def uses(self) -> dict[str, tuple[tuple[int, tuple[Dimension, ...]], ...]]:
+        """Tensor to the steps that read or write it, each with the tensor's dimensions there."""
+        found: dict[str, list[tuple[int, tuple[Dimension, ...]]]] = {}
+        for at, step in enumerate(self.steps):
+            for name, dimensions in (*step.reads, (step.output, step.dimensions)):
+                found.setdefault(name, []).append((at, dimensions))
+        return {name: tuple(uses) for name, uses in found.items()}
+
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Tensors that come from DRAM."""
         return tuple(dict.fromkeys(name for step in self.steps for name, _ in step.reads if name not in self.written))
 
-    @property
+    @cached_property
     def intermediates(self) -> tuple[str, ...]:
         """Tensors that stay on chip."""
         return tuple(step.output for step in self.steps if step.output not in self.results and step.name != SINK)
