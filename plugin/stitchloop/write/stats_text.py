@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 
-from stitchloop.architecture import Architecture, Level
+from stitchloop.architecture import Architecture, Compute, Level
 from stitchloop.stats import LevelStats, Stats, TensorStats
 from stitchloop.workload import Einsum
+
+WORD = 2**64
 
 
 def format_stats(einsum: Einsum, architecture: Architecture, stats: Stats) -> str:
@@ -37,8 +40,15 @@ def _heading(index: int, name: str) -> str:
     return f"Level {index}\n-------\n=== {name} ===\n\n    SPECS\n    -----\n"
 
 
+def _area(part: Level | Compute) -> float:
+    """Area of one instance in um^2, which Timeloop reads in single precision."""
+    return float(np.float32(part.area_um2 or 0.0))
+
+
 def _compute_section(architecture: Architecture, stats: Stats) -> str:
     unit, counts = architecture.compute, stats.compute
+    if counts.energy_pJ == 0:
+        return ""
     specs = [
         ("Word bits", str(unit.word_bits)),
         ("Instances", f"{unit.instances} ({unit.mesh_x}*{unit.mesh_y})"),
@@ -49,7 +59,7 @@ def _compute_section(architecture: Architecture, stats: Stats) -> str:
         ("Computes (total)", str(counts.computes)),
         ("Cycles", str(counts.cycles)),
         ("Energy (total)", f"{_fixed(counts.energy_pJ)} pJ"),
-        ("Area (total)", f"{_fixed((unit.area_um2 or 0.0) * unit.instances)} um^2"),
+        ("Area (total)", f"{_fixed(_area(unit) * unit.instances)} um^2"),
     ]
     return _heading(0, unit.name) + _fields("    ", 22, specs) + "\n    STATS\n    -----\n" + _fields("    ", 24, figures) + "\n"
 
@@ -97,14 +107,15 @@ def _level_specs(level: Level, counts: LevelStats) -> str:
         ("Instances sharing power gating", "1.00"),
         ("Non-power-gated utilization", "100.00%"),
         ("Leakage energy (total)", f"{_fixed(counts.leakage_pJ)} pJ"),
-        ("Area", f"{_fixed(level.area_um2 or 0.0)} um^2"),
+        ("Area", f"{_fixed(_area(level))} um^2"),
     ]
     return _fields("        ", 32, pairs)
 
 
 def _tensor_fields(level: LevelStats, s: TensorStats, is_output: bool, compute_cycles: int) -> str:
-    read_rate = level.throttle * (s.reads / compute_cycles)
-    write_rate = level.throttle * ((s.fills + s.updates) / compute_cycles)
+    read_demand, write_demand = s.reads / compute_cycles, (s.fills + s.updates) / compute_cycles
+    read_rate, write_rate = level.throttle * read_demand, level.throttle * write_demand
+    shared_rate = level.throttle * (read_demand + write_demand)
     accesses = s.reads + s.fills + s.updates
     per_instance = s.energy_pJ / s.instances
     addresses = s.fills + (s.updates if is_output else s.reads)
@@ -127,8 +138,8 @@ def _tensor_fields(level: LevelStats, s: TensorStats, is_output: bool, compute_c
         ("Address Generation Energy (per-cluster)", "0.00 pJ"),
         ("Address Generation Energy (total)", "0.00 pJ"),
         ("Bandwidth Consumption Scale", "1.00"),
-        ("Shared Bandwidth (per-instance)", rate(read_rate + write_rate)),
-        ("Shared Bandwidth (total)", rate((read_rate + write_rate) * s.instances)),
+        ("Shared Bandwidth (per-instance)", rate(shared_rate)),
+        ("Shared Bandwidth (total)", rate(shared_rate * s.instances)),
         ("Read Bandwidth (per-instance)", rate(read_rate)),
         ("Read Bandwidth (total)", rate(read_rate * s.instances)),
         ("Write Bandwidth (per-instance)", rate(write_rate)),
@@ -148,18 +159,20 @@ def _outermost_capacity(tensor: str, stats: Stats) -> int:
 
 
 def _total_ops(einsum: Einsum, stats: Stats) -> tuple[int, int]:
-    """Elementwise operations and reductions."""
+    """Elementwise operations and reductions; as in Timeloop, in 64 bits without a sign."""
     reductions = stats.computes - sum(_outermost_capacity(tensor.name, stats) for tensor in einsum.outputs)
-    return stats.computes, reductions
+    return stats.computes, reductions % WORD
 
 
 def _intensity(operations: int, accesses: int, word_bits: int) -> str:
     """Operations per byte, with Timeloop's whole bytes and single precision."""
-    return _fixed(float(np.float32(operations) / np.float32(max(1, word_bits * accesses // 8))))
+    whole_bytes = word_bits * accesses // 8
+    return _fixed(float(np.float32(operations) / np.float32(whole_bytes)) if whole_bytes else inf)
 
 
 def _intensity_section(einsum: Einsum, architecture: Architecture, stats: Stats) -> str:
     computes, reductions = _total_ops(einsum, stats)
+    operations = (computes + reductions) % WORD
     required = sum(_outermost_capacity(tensor.name, stats) for tensor in einsum.tensors)
     outer_bits = architecture.levels[-1].datawidth
     text = "Operational Intensity Stats\n---------------------------\n" + _fields(
@@ -168,9 +181,9 @@ def _intensity_section(einsum: Einsum, architecture: Architecture, stats: Stats)
         [
             ("Total elementwise ops", str(computes)),
             ("Total reduction ops", str(reductions)),
-            ("Total ops", str(computes + reductions)),
+            ("Total ops", str(operations)),
             ("Total memory accesses required", str(required)),
-            ("Optimal Op per Byte", _intensity(computes + reductions, required, outer_bits)),
+            ("Optimal Op per Byte", _intensity(operations, required, outer_bits)),
         ],
     )
     text += "\n"
@@ -181,14 +194,14 @@ def _intensity_section(einsum: Einsum, architecture: Architecture, stats: Stats)
         if accesses:
             pairs = [
                 ("Total scalar accesses", str(accesses)),
-                ("Op per Byte", _intensity(computes + reductions, accesses, level.datawidth)),
+                ("Op per Byte", _intensity(operations, accesses, level.datawidth)),
             ]
             text += _fields("    ", 40, pairs)
     return text + "\n\n"
 
 
 def _summary_section(einsum: Einsum, architecture: Architecture, stats: Stats) -> str:
-    operations = sum(_total_ops(einsum, stats))
+    operations = sum(_total_ops(einsum, stats)) % WORD
     edp = float(np.float32(stats.cycles)) * stats.energy_pJ / 1e12
     return (
         "Summary Stats\n-------------\n"
