@@ -33,8 +33,8 @@ class Point:
     costs: tuple[float, ...] = (0.0,) * len(COSTS)
 
     def value(self, objective: str) -> float:
-        """Seconds, picojoules, picojoule-seconds or words."""
-        return prod(self.costs[COSTS.index(cost)] for cost in OBJECTIVES[objective])
+        """A cost, or an objective: seconds, picojoules, picojoule-seconds or words."""
+        return prod(self.costs[COSTS.index(cost)] for cost in OBJECTIVES.get(objective, (objective,)))
 
     def groups(self, nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
         return [tuple(nodes[start:stop]) for start, stop in zip((0, *self.ends[:-1]), self.ends, strict=True)]
@@ -51,7 +51,7 @@ def front(model: Model, nodes: Sequence[Node], costs: Iterable[str]) -> tuple[Po
     Each group runs with the partitioning that the model chose for it. Groups that do not fit in the buffer are left out;
     the front is empty when that leaves nothing.
     """
-    kept = tuple(COSTS.index(cost) for cost in dict.fromkeys(costs))
+    kept = tuple(dict.fromkeys(costs))
     fronts: list[tuple[Point, ...]] = [(Point(),)]
     for stop in range(1, len(nodes) + 1):
         found: list[Point] = []
@@ -63,10 +63,11 @@ def front(model: Model, nodes: Sequence[Node], costs: Iterable[str]) -> tuple[Po
     return fronts[-1]
 
 
-def undominated(points: Sequence[Point], kept: Sequence[int]) -> tuple[Point, ...]:
-    """The points that no other equals or beats in all ``kept`` costs; of equal ones the one with the fewest groups."""
-    found: list[Point] = []
-    for point in sorted(points, key=lambda p: (tuple(p.costs[k] for k in kept), len(p.ends), p.ends)):
-        if not any(all(other.costs[k] <= point.costs[k] for k in kept) for other in found):
-            found.append(point)
-    return tuple(found)
+def undominated(points: Sequence[Point], objectives: Sequence[str]) -> tuple[Point, ...]:
+    """The points that no other equals or beats in all objectives (or costs); of equal ones the one with the fewest groups."""
+    valued = [(tuple(point.value(name) for name in objectives), point) for point in points]
+    found: list[tuple[tuple[float, ...], Point]] = []
+    for values, point in sorted(valued, key=lambda pair: (pair[0], len(pair[1].ends), pair[1].ends)):
+        if not any(all(a <= b for a, b in zip(other, values, strict=True)) for other, _ in found):
+            found.append((values, point))
+    return tuple(point for _, point in found)

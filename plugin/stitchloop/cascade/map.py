@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stitchloop.cascade import report
-from stitchloop.cascade.choose import OBJECTIVES, Point, front
+from stitchloop.cascade.choose import OBJECTIVES, Point, front, undominated
 from stitchloop.cascade.endtoend import UNFUSED, no_room
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import machine_of
@@ -42,8 +42,9 @@ class CascadeResult:
     evaluated : Evaluated
     certificate : Certificate
         Over all contiguous groupings of the orders that the greedy strategies run in.
+    front_objectives : tuple of str
     front : tuple of Point
-        Groupings of the chosen order that no other beats in all costs of the objectives.
+        Groupings that no other beats in all of ``front_objectives``.
     specs : tuple of GroupSpec
     """
 
@@ -52,6 +53,7 @@ class CascadeResult:
     evaluated: Evaluated
     unfused: Performance
     certificate: Certificate
+    front_objectives: tuple[str, ...]
     front: tuple[Point, ...]
     specs: tuple[GroupSpec, ...]
 
@@ -70,8 +72,10 @@ class CascadeResult:
             "seconds": certificate.seconds,
             "counting": certificate.counting,
             "reason": certificate.reason,
+            "pareto_objectives": list(self.front_objectives),
             "pareto": [
-                {"values": [point.value(name) for name in self.objective], "groups": len(point.ends)} for point in self.front
+                {"values": [point.value(name) for name in self.front_objectives], "groups": len(point.ends)}
+                for point in self.front
             ],
             "notes": list(dict.fromkeys(note for spec in self.specs for note in spec.mapped.export.not_expressed)),
             "mapping": {
@@ -151,7 +155,8 @@ def map_cascade(spec: Spec, strategy: str = OPTIMAL, *, merge: bool = True, reor
     if spec.architecture is None:
         raise InputError(", ".join(spec.files) or None, "an `architecture` section is missing", "add the file that holds it")
     objective = spec.options.metrics
-    for name in objective:
+    front_objectives = spec.options.pareto or objective
+    for name in (*objective, *front_objectives):
         if name not in OBJECTIVES:
             raise InputError("mapper", f"objective '{name}' for a cascade", f"use {', '.join(OBJECTIVES)}")
     if strategy not in (OPTIMAL, *STRATEGIES):
@@ -159,7 +164,7 @@ def map_cascade(spec: Spec, strategy: str = OPTIMAL, *, merge: bool = True, reor
     start = time.perf_counter()
     model = Model(spec.cascade, machine_of(spec.architecture))
     if strategy == OPTIMAL:
-        evaluated, points, certificate = _best(model, objective, start, merge=merge, reorder=reorder)
+        evaluated, points, certificate = _best(model, objective, front_objectives, start, merge=merge, reorder=reorder)
     else:
         stitching = stitch(spec.cascade, strategy, merge=merge, reorder=reorder)
         performance = model.evaluate((group.nodes for group in stitching.groups), strategy)
@@ -172,27 +177,27 @@ def map_cascade(spec: Spec, strategy: str = OPTIMAL, *, merge: bool = True, reor
     groups = [group.nodes for group in evaluated.stitching.groups]
     specs = group_specs(spec.cascade, groups, model.machine.buffer_words)
     values = tuple(_point(evaluated.performance).value(name) for name in objective)
-    return CascadeResult(objective, values, evaluated, baseline(model, UNFUSED), certificate, points, specs)
+    unfused = baseline(model, UNFUSED)
+    return CascadeResult(objective, values, evaluated, unfused, certificate, front_objectives, points, specs)
 
 
 def _best(
-    model: Model, objective: tuple[str, ...], start: float, *, merge: bool, reorder: bool
+    model: Model, objective: tuple[str, ...], front_objectives: tuple[str, ...], start: float, *, merge: bool, reorder: bool
 ) -> tuple[Evaluated, tuple[Point, ...], Certificate]:
-    """The best point of the fronts of all orders, its front, and what is proved."""
+    """The best grouping over all orders, the front over all orders, and what is proved."""
     orders = dict.fromkeys(stitch(model.cascade, name, merge=merge, reorder=reorder).nodes for name in STRATEGIES)
-    costs = tuple(cost for name in objective for cost in OBJECTIVES[name])
-    fronts = {nodes: front(model, nodes, costs) for nodes in orders}
-    choices = [(tuple(p.value(name) for name in objective), nodes, p) for nodes, points in fronts.items() for p in points]
+    costs = tuple(cost for name in (*objective, *front_objectives) for cost in OBJECTIVES[name])
+    choices = [(nodes, point) for nodes in orders for point in front(model, nodes, costs)]
     if not choices:
         alone = model.evaluate([(node,) for node in next(iter(orders))])
         raise no_room(alone.shortfalls, model.machine)
-    values, nodes, point = min(choices, key=lambda choice: choice[0])
+    nodes, point = min(choices, key=lambda choice: tuple(choice[1].value(name) for name in objective))
     groups = point.groups(nodes)
     evaluated = Evaluated(grouping(model.cascade, groups, OPTIMAL), model.evaluate(groups, OPTIMAL))
     size = sum(2 ** (len(order) - 1) for order in orders)
     tried = sum(len(order) * (len(order) + 1) // 2 for order in orders)
-    certificate = Certificate(True, values[0], size, tried, time.perf_counter() - start, COUNTING)
-    return evaluated, fronts[nodes], certificate
+    certificate = Certificate(True, point.value(objective[0]), size, tried, time.perf_counter() - start, COUNTING)
+    return evaluated, undominated([p for _, p in choices], front_objectives), certificate
 
 
 def _point(performance: Performance) -> Point:
