@@ -133,20 +133,20 @@ def _made_here(candidates: Candidates, tensor: str) -> bool:
 
 
 def _shares(candidates: Candidates, works: list[list[dict[str, float]]], index: int, cycles: float) -> list[EinsumCost]:
-    """Each node's part of the group's time: its own computing, and the waiting by how much longer its words take to move."""
+    """Each node's part of the group's time: its computing, filling and draining included, and the waiting for its words."""
     machine, pipeline, n = candidates.model.machine, candidates.pipeline, float(candidates.n[index])
     moved = _node_words(candidates, index)
-    nodes = [
-        (node, work, segment.is_array) for segment, row in zip(pipeline.segments, works) for node, work in zip(segment.nodes, row)
-    ]
-    computing = np.array([work["cycles"] * n for _, work, _ in nodes])
+    nodes, computing = [], []
+    for s, (segment, row) in enumerate(zip(pipeline.segments, works)):
+        around = float(candidates.cycles[s, candidates.tiling[index]]) - sum(work["cycles"] for work in row)
+        for node, work in zip(segment.nodes, row):
+            nodes.append((node, work, segment.is_array))
+            computing.append(n * (work["cycles"] + around / len(row)))
     moving = np.array([moved[node] / machine.dram_words for node, _, _ in nodes])
-    waiting = cycles - computing.sum()
-    longer = np.maximum(moving - computing, 0.0)
-    if waiting < 0 or not longer.any():
-        spent = computing * (cycles / computing.sum())
-    else:
-        spent = computing + longer * (waiting / longer.sum())
+    busy = np.array(computing)
+    waiting = cycles - busy.sum()
+    longer = np.maximum(moving - busy, 0.0)
+    spent = busy + longer * (waiting / longer.sum()) if waiting >= 0 and longer.any() else busy * (cycles / busy.sum())
     return [
         EinsumCost(
             node=node,

@@ -88,7 +88,7 @@ def speedups(outcome: Outcome) -> Figure:
                 label="speed of light" if not s else None,
             )
     axes.set_xticks(range(len(scenarios)), [title for title, _, _ in scenarios])
-    axes.set_ylabel(f"speed-up over {UNFUSED}")
+    axes.set_ylabel("speed-up over the unfused layer")
     axes.set_title(f"{outcome.evaluated.stitching.cascade.name} on {outcome.evaluated.performance.machine.name}")
     axes.margins(y=0.12)
     axes.legend(ncol=4, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
@@ -145,7 +145,7 @@ def traffic(performances: tuple[Performance, ...]) -> Figure:
         axes.set_xlabel(f"{unit} over DRAM, one layer")
         axes.set_title(title, fontsize=10)
         _bare(axes)
-    panels[0].legend(fontsize=8, frameon=False, loc="lower right")
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, frameon=False, ncol=3, loc="outside lower center")
     figure.suptitle(_title(performances[0]), fontsize=11)
     return figure
 
@@ -258,7 +258,7 @@ def _einsum_bars(axes: Axes, performance: Performance, einsums: tuple[EinsumCost
         width = 100 * einsum.seconds / performance.seconds
         height = min(1.0, einsum.operations / (peaks[einsum.mode] * einsum.seconds)) if einsum.seconds else 0.0
         axes.bar(start, height, width, align="edge", color=MODES[einsum.mode], edgecolor="white", linewidth=0.6)
-        if width > 2.2:
+        if width > (4 if len(einsum.name) > 4 else 2.2):
             axes.text(start + width / 2, 1.03, einsum.name, ha="center", fontsize=7, rotation=0 if width > 4 else 90, va="bottom")
         start += width
 
@@ -291,7 +291,7 @@ def heat_map(runs: Runs) -> Figure:
     axes.set_xlabel("context")
     axes.set_ylabel("generated tokens")
     axes.set_title(
-        f"{runs.cascade.name} on {runs.machine.name}, end to end: speed-up of the fastest strategy over {UNFUSED}", fontsize=10
+        f"{runs.cascade.name} on {runs.machine.name}, end to end: speed-up of the fastest strategy over unfused", fontsize=10
     )
     figure.colorbar(image, ax=axes, shrink=0.85, label="speed-up")
     return figure

@@ -301,7 +301,7 @@ def end_to_end_table(choice: Choice) -> Table:
     chosen = choice.chosen
     title = f"{chosen.layers} layers, context {chosen.context:,}, {chosen.generated:,} tokens generated"
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title=title, title_justify="left")
-    table.caption, table.caption_justify = f"speed-ups over {choice.unfused.strategy}", "left"
+    table.caption, table.caption_justify = f"speed-ups over unfused ({choice.unfused.strategy})", "left"
     for name in ("strategy", "prefill", "generation", "total", "speed-up", "energy", ""):
         table.add_column(name, justify="left" if name in ("strategy", "") else "right")
     for run in choice.runs:

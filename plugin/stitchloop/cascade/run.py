@@ -14,7 +14,7 @@ from stitchloop.cascade.machine import Machine
 from stitchloop.cascade.merge import Node
 from stitchloop.cascade.performance import DETAILED, Performance, Settings
 from stitchloop.cascade.specs import group_files
-from stitchloop.cascade.strategies import ALL_STRATEGIES, BASELINES, Evaluated, baseline, evaluate, speed_of_light
+from stitchloop.cascade.strategies import ALL_STRATEGIES, BASELINES, Evaluated, baseline, evaluate, is_recurrent, speed_of_light
 from stitchloop.write.files import to_json, write_files
 
 if TYPE_CHECKING:
@@ -55,8 +55,13 @@ class Outcome:
 
     @property
     def baselines(self) -> dict[str, Performance]:
-        """The layer under each published baseline."""
-        return {b.name: baseline(self.model, b.name) for b in BASELINES}
+        """The layer under each published baseline; without a recurrence they all fuse nothing, and one stands for them."""
+        known = (
+            BASELINES
+            if any(is_recurrent(self.model.cascade, state.tensor) for state in self.model.cascade.states)
+            else BASELINES[:1]
+        )
+        return {b.name: baseline(self.model, b.name) for b in known}
 
 
 def run_stitch(request: Request, output: Path) -> list[RenderableType]:

@@ -94,7 +94,7 @@ def best_grouping(model: Model, nodes: Nodes) -> Performance:
 def around_state(cascade: Cascade, strategy: str) -> list[tuple[Node, ...]]:
     """Unfused, but for the group of a strategy that holds the carried state (of Mamba, the SSM part)."""
     fused = stitch(cascade, strategy)
-    carriers = {cascade.tensor(s.tensor).producer for s in cascade.states if _is_recurrent(cascade, s.tensor)}
+    carriers = {cascade.tensor(s.tensor).producer for s in cascade.states if is_recurrent(cascade, s.tensor)}
     found: list[tuple[Node, ...]] = []
     for group in fused.groups:
         if carriers & set(group.einsums):
@@ -104,7 +104,7 @@ def around_state(cascade: Cascade, strategy: str) -> list[tuple[Node, ...]]:
     return found
 
 
-def _is_recurrent(cascade: Cascade, tensor: str) -> bool:
+def is_recurrent(cascade: Cascade, tensor: str) -> bool:
     """Whether some Einsum reads only earlier steps of the tensor, so that its value depends on them."""
     return any(access.tensor == tensor and cascade.is_carried(access) for einsum in cascade.einsums for access in einsum.inputs)
 
