@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stitchloop.cascade.cascade import State
 from stitchloop.cascade.expression import Binary, Number, Unary, to_text
+from stitchloop.cascade.functions import UNARY
 from stitchloop.cascade.graph import cascade_graph, draw
 from stitchloop.cascade.parse import EquationError, parse_equation
 from stitchloop.cascade.read import is_cascade, load_cascade, read_cascade
@@ -319,3 +320,15 @@ def test_graph_and_picture(tmp_path):
     assert (tmp_path / "cascade.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "cascade.svg").read_text()
     assert "E24" in text or "<use" in text
+
+
+def test_the_guide_is_true(tmp_path, monkeypatch, capsys):
+    """The example of problems/cascades/README.md is read, executed and stitched as it says, with every function it lists."""
+    text = (PROBLEMS / "cascades/README.md").read_text()
+    example, code = (text.split(f"```{language}\n")[1].split("```")[0] for language in ("yaml", "python"))
+    (tmp_path / "gated.yaml").write_text(example)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == ["('project', 'gate', 'scan', 'scale')", "('out',)"]
+    listed = next(line for line in text.splitlines() if line.startswith("| unary functions")).split("`")[1].split()
+    assert sorted([*listed, "neg"]) == sorted(UNARY)
