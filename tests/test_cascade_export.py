@@ -242,3 +242,16 @@ def test_random_groups_count_alike(cascade, strategy, limit):
             assert row.words >= row.cascade_words or any("at two places" in note for note in mapped.export.not_expressed)
             if limit is None:
                 assert row.agrees
+
+
+def test_multi_output_einsum_becomes_one_einsum_or_several():
+    """Side by side where both are GEMMs of one input; else one Einsum for each equation, the input loaded once."""
+    ranks = {"B": {"size": 4, "batch": True}, "E": 6, "D": 5, "F": 3}
+    gemms = {"equations": ["U[b,d] = X[b,e] * W[e,d]", "V[b,f] = X[b,e] * Z[e,f]"]}
+    ((mapped, moved),) = mapped_groups(read_cascade({"ranks": ranks, "einsums": {"both": gemms}}), "full")
+    assert [(step.name, step.output) for step in mapped.export.steps] == [("both", "U_V")]
+    assert all(row.agrees for row in agreement(mapped, moved, mapped.stats))
+    mixed = {"equations": ["U[b,d] = X[b,e] * W[e,d]", "V[b,e] = exp(X[b,e])"]}
+    ((mapped, moved),) = mapped_groups(read_cascade({"ranks": ranks, "einsums": {"both": mixed}}), "full")
+    assert [step.name for step in mapped.export.steps] == ["load_X", "both_U", "both_V", SINK]
+    assert all(row.agrees for row in agreement(mapped, moved, mapped.stats))
