@@ -167,7 +167,7 @@ class Evaluator:
         ]
         self.axes = self._axes()
         self.folded = self._folded() if fold else None
-        self.outer = [axis for rank, axis in self.axes.items() if rank != self.folded]
+        self.outer = self._outer()
         self.table = Table()
         self.floors: tuple[np.ndarray, np.ndarray] | None = None
         """Least energy and cycles inside the arrays, per row; filled by the search."""
@@ -187,6 +187,12 @@ class Evaluator:
             mine = [v for v in wanted if v.rank == rank]
             axes[rank] = perfect_axis(rank, size) if self.options.perfect else imperfect_axis(rank, size, mine)
         return axes
+
+    def _outer(self) -> list[Axis]:
+        """The axes that are cut, in the order in which bounds tell most: ranks of one Einsum alone first, then by tile sizes."""
+        owners = {rank: sum(rank in op.ranks for op in self.shape.structure.ops) for rank in self.axes}
+        order = sorted(self.axes, key=lambda rank: (owners[rank] > 1, -len(self.axes[rank]), rank))
+        return [self.axes[rank] for rank in order if rank != self.folded]
 
     def _variables(self) -> set[Variable]:
         found: set[Variable] = set()
