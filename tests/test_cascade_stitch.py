@@ -359,7 +359,7 @@ def test_unknown_strategy():
 def test_500_einsums_within_a_second(reach, seed):
     cascade = random_cascade(seed, 500, reach)
     stitch(random_cascade(0, 20), "ri")
-    start = time.perf_counter()
+    start = time.process_time()
     stitching = stitch(cascade, "ri+rsb")
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert len(stitching.order) == 500
