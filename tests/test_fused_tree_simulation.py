@@ -45,7 +45,7 @@ def test_random_trees(spatial: float, levels: int, most_stepped: float) -> None:
     assert closed >= (1 - most_stepped) * trees
 
 
-@pytest.mark.parametrize("rule", ["refetch", "keep_unchanged", "fresh_sums", "same_units", "unite_readers"])
+@pytest.mark.parametrize("rule", ["refetch", "keep_unchanged", "fresh_sums", "heed_no_reuse", "same_units", "unite_readers"])
 def test_each_rule_alone(rule: str) -> None:
     for seed in range(25):
         random = Random(f"{rule} {seed}")

@@ -18,6 +18,8 @@ class Rules:
     """An intermediate is kept, not recomputed, while its block stays the same or slides."""
     fresh_sums: bool
     """A partial sum is not read the first time after each (re)computation, in each unit."""
+    heed_no_reuse: bool
+    """``exploits_reuse: false`` drops every block, not that of an intermediate only."""
     same_units: bool
     """A memory above a branch has the same units for all Einsums below, whatever spatial loops the branches hold."""
     unite_readers: bool
@@ -31,6 +33,8 @@ REASONS: dict[str, str] = {
     "at the loop right above its storage only, and recomputes",
     "fresh_sums": "the first read of a partial sum is left out after each recomputation and in each unit; LoopTree subtracts "
     "it once",
+    "heed_no_reuse": "`exploits_reuse: false` drops the block at every step; LoopTree heeds it for intermediates only, and then "
+    "for what is computed",
     "same_units": "spatial loops inside a branch do not split a memory's blocks above the branch; LoopTree counts the units of "
     "each Einsum apart",
     "unite_readers": "several Einsums read one tensor: its block is what any of them needs, and moves once; LoopTree counts "

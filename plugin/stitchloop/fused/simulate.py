@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stitchloop.fused.holding import Blocks, Holding
 from stitchloop.fused.rules import SOUND, Rules
 from stitchloop.fused.stats import Access
-from stitchloop.fused.stepping import Index, Point, Timeline, elements_of, temporal, temporal_loops, units_of
+from stitchloop.fused.stepping import Index, Point, Timeline, elements_of, every_point, temporal, temporal_loops, units_of
 from stitchloop.fused.structure import Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
 
@@ -141,7 +141,8 @@ class _Traffic:
 
     def _stays(self, path: Path, tensor: Tensor, child: StoragePoint, before: Index, now: Index) -> bool:
         """Whether a node still holds its last block when it goes on to the next."""
-        if not child.node.exploits_reuse or self.timeline.is_lost(path, child, before, now):
+        drops = self.rules.heed_no_reuse and not child.node.exploits_reuse
+        if drops or self.timeline.is_lost(path, child, before, now):
             return False
         return not (tensor.is_output and self._starts_anew(path, tensor, before, now))
 
@@ -195,13 +196,18 @@ class _Traffic:
         p = (parent.node.target, tensor.name, path.einsum.name)
         fresh = 0
         if tensor.is_output:
-            fresh = len(
-                set().union(*(elements_of(path, tensor, points) for points in self.timeline.steps[path.einsum.name].values()))
-            )
+            fresh = len(self._handed_on(path, tensor))
             self.writes[p] += joint
         self.reads[p] += joint - fresh
         if child:
             self.writes[child.node.target, tensor.name, path.einsum.name] += own - fresh
+
+    def _handed_on(self, path: Path, tensor: Tensor) -> set[Point]:
+        """The elements of an output that are also read; all of it if nobody reads it."""
+        readers = [self.structure.paths[name] for name in self.structure.readers[tensor.name]]
+        written = elements_of(path, tensor, every_point(path))
+        read = (elements_of(reader, reader.einsum.tensor(tensor.name), every_point(reader)) for reader in readers)
+        return written & set().union(*read) if readers else written
 
     def _bring(
         self,

@@ -66,9 +66,8 @@ class Timeline:
     def _steps(self, path: Path, lost: set[tuple[str, int]]) -> Steps:
         joint = self.structure.joint(path.einsum.name)
         if joint is None:
-            every = set(product(*(range(size) for size in path.einsum.rank_sizes)))
-            _limit(len(every), path)
-            steps: Steps = {(): every}
+            _limit(path.einsum.computes, path)
+            steps: Steps = {(): set(every_point(path))}
         else:
             steps = self._needed_steps(path, joint, lost)
         for loop in path.loops[joint.depth if joint else 0 :]:
@@ -95,7 +94,7 @@ class Timeline:
                 missing = self._missing_to_looptree(path, output, joint, need)
             self.made[output] = missing
             writers: dict[Point, list[Point]] = defaultdict(list)
-            for point in product(*(range(size) for size in path.einsum.rank_sizes)):
+            for point in every_point(path):
                 writers[_element(path, path.einsum.tensor(output), point)].append(point)
             total = 0
             for index in missing:
@@ -236,6 +235,11 @@ class _Change:
     step: Index
     last: Index
     now: Index
+
+
+def every_point(path: Path) -> Iterator[Point]:
+    """The whole iteration space of an Einsum."""
+    return product(*(range(size) for size in path.einsum.rank_sizes))
 
 
 def _limit(points: int, path: Path) -> None:

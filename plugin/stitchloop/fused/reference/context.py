@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import combinations
 from math import prod
 
 from stitchloop.fused.reference.axis import Axis, truncated
 from stitchloop.fused.reference.blocks import BlockAxis, block_axis
 from stitchloop.fused.reference.needs import Need, Space, needed, visits
+from stitchloop.fused.reference.sets import Points, intersection, interval, size, weighted_sum
 from stitchloop.fused.reference.space import spaces
 from stitchloop.fused.rules import Rules
 from stitchloop.fused.structure import Path, StoragePoint, Structure
-from stitchloop.workload import Tensor
+from stitchloop.workload import Einsum, Tensor
+
+
+def _whole(einsum: Einsum, tensor: Tensor) -> tuple[Points, ...]:
+    """All that an Einsum may access of a tensor, dimension by dimension."""
+    return tuple(weighted_sum((t.coefficient, interval(einsum.sizes[t.rank])) for t in terms) for terms in tensor.projection)
 
 
 class Context:
@@ -40,6 +47,21 @@ class Context:
     def extent(self, path: Path, tensor: Tensor) -> int:
         """Words of a tensor that an Einsum accesses."""
         return prod(visits(truncated(axis, 0)) for axis in self.dimensions(path, tensor))
+
+    def handed_on(self, path: Path, tensor: Tensor) -> int:
+        """Words of an output that are also read, all of it if nobody reads it: what LoopTree subtracts once."""
+        readers = self.structure.readers[tensor.name]
+        written = _whole(path.einsum, tensor)
+        if not readers:
+            return prod(map(size, written))
+        einsums = (self.structure.paths[name].einsum for name in readers)
+        parts = [tuple(map(intersection, written, _whole(einsum, einsum.tensor(tensor.name)))) for einsum in einsums]
+        words = 0
+        for chosen in range(1, len(parts) + 1):
+            for some in combinations(parts, chosen):
+                common = [reduce(intersection, sides) for sides in zip(*some, strict=True)]
+                words += (-1) ** (chosen + 1) * prod(map(size, common))
+        return words
 
     def units(self, path: Path, point: StoragePoint, tensor: Tensor) -> frozenset[int]:
         """Spatial loops whose iterations hold the tensor's block in units of their own."""

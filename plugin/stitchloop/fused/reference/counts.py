@@ -63,7 +63,7 @@ class _Traffic:
     def move(self, path: Path, tensor: Tensor) -> None:
         """Counts what one Einsum moves of one tensor: from each of its storage nodes to the next one inside."""
         points = path.storages_of(tensor.name)
-        fresh = self._begun(path, tensor, points[0]) if self.rules.fresh_sums else self.context.extent(path, tensor)
+        fresh = self._begun(path, tensor, points[0]) if self.rules.fresh_sums else self.context.handed_on(path, tensor)
         for parent, child in zip(points, [*points[1:], None], strict=True):
             fill = self._fill(path, tensor, parent, child)
             p = (parent.node.target, tensor.name, path.einsum.name)
@@ -102,7 +102,7 @@ class _Traffic:
         if self.rules.unite_readers and not tensor.is_output and path.einsum.name != users[0]:
             return Fill(0, 0)
         blocks = [*self.context.blocks(path, child, tensor), *self.context.silent_blocks(path, child, tensor)]
-        if child.node.exploits_reuse:
+        if child.node.exploits_reuse or not self.rules.heed_no_reuse:
             fill = self._stepping(path, tensor, child, blocks, above)
         else:
             fill = _product([over_all(b, above) for b in blocks])
