@@ -48,12 +48,12 @@ class _Axis:
     start: int
     ending: Array
 
-    def idle(self, number: int) -> Array | None:
-        """Matrix from states to states when the rank has no loop in slot ``number``; None for the identity."""
+    def idle(self, number: int, table: Array, axis: int) -> Array | None:
+        """The table when the rank has no loop in slot ``number``; None when it has to have one."""
         raise NotImplementedError
 
-    def looped(self, number: int) -> Array | None:
-        """Matrix when it has one; None when it may not."""
+    def looped(self, number: int, table: Array, axis: int) -> Array | None:
+        """The table when it has one; None when it may not."""
         raise NotImplementedError
 
 
@@ -65,29 +65,28 @@ class _CountAxis(_Axis):
         left, exacts = size, [limit.exact for limit in limits if limit.exact is not None]
         for bound in exacts:
             left = left // bound if left % bound == 0 else 0
-        chains = _chains(left, imperfect) if left else []
+        chains = _chains(left, imperfect) if left else [0]
         open_slots = [flag for limit, flag in zip(limits, weighted) if limit.exact is None]
-        idle = len(open_slots) - sum(open_slots)
-        most = min(sum(open_slots), max(len(chains) - 1, 0))
+        unweighted = len(open_slots) - sum(open_slots)
+        most = min(sum(open_slots), len(chains) - 1)
         self.length, self.start = most + 1, 0
-        self.ending = np.array(
-            [sum(comb(idle, more) * chains[count + more] for more in range(len(chains) - count)) for count in range(most + 1)]
-            or [0],
-            dtype=object,
-        )
-        if not chains:
-            self.ending[:] = 0
-        self._step = np.array([[int(to == at + 1) for to in range(most + 1)] for at in range(most + 1)], dtype=object)
+        ways = [
+            sum(comb(unweighted, more) * chains[count + more] for more in range(len(chains) - count)) for count in range(most + 1)
+        ]
+        self.ending = np.array(ways, dtype=object)
 
-    def idle(self, number: int) -> Array | None:
-        exact = self.limits[number].exact
-        return None if exact is None or exact == 1 else np.zeros((self.length, self.length), dtype=object)
+    def idle(self, number: int, table: Array, axis: int) -> Array | None:
+        return table if self.limits[number].exact in (None, 1) else None
 
-    def looped(self, number: int) -> Array | None:
+    def looped(self, number: int, table: Array, axis: int) -> Array | None:
         exact = self.limits[number].exact
         if exact is not None:
-            return None if exact == 1 else np.array(np.eye(self.length, dtype=int), dtype=object)
-        return self._step if self.weighted[number] else None
+            return None if exact == 1 else table
+        if not self.weighted[number] or self.length == 1:
+            return None
+        after = np.zeros_like(table)
+        np.moveaxis(after, axis, 0)[1:] = np.moveaxis(table, axis, 0)[:-1]
+        return after
 
 
 class _LeftAxis(_Axis):
@@ -100,15 +99,16 @@ class _LeftAxis(_Axis):
         self.length, self.start = len(self.states), self.index[size]
         self.ending = np.array([int(left == 1) for left in self.states], dtype=object)
 
-    def idle(self, number: int) -> Array | None:
-        return None if self.limits[number].admits(1) else np.zeros((self.length, self.length), dtype=object)
+    def idle(self, number: int, table: Array, axis: int) -> Array | None:
+        return table if self.limits[number].admits(1) else None
 
-    def looped(self, number: int) -> Array | None:
-        step = np.zeros((self.length, self.length), dtype=object)
+    def looped(self, number: int, table: Array, axis: int) -> Array | None:
+        after = np.zeros_like(table)
+        source, target = np.moveaxis(table, axis, 0), np.moveaxis(after, axis, 0)
         for left in self.states:
-            for after, ways in _steps(left, self.limits[number], self.imperfect):
-                step[self.index[left], self.index[after]] += ways
-        return step if step.any() else None
+            for then, ways in _steps(left, self.limits[number], self.imperfect):
+                target[self.index[then]] += ways * source[self.index[left]]
+        return after
 
 
 def _axis(mapspace: Mapspace, rank: str) -> _Axis:
@@ -133,21 +133,18 @@ def _fill_slot(table: Array, loops: LoopSpace, ranks: list[str], axes: list[_Axi
     """The table after one slot: every set of looped ranks, weighted by the number of its orders."""
     by_counts = {(0, 0): table}
     for position, (rank, axis) in enumerate(zip(ranks, axes)):
-        idle, looped = axis.idle(number), axis.looped(number)
         is_free = rank in loops.free
         after: dict[tuple[int, int], Array] = {}
         for (free, listed), part in by_counts.items():
-            rest = part if idle is None else _apply(part, position, idle)
-            after[free, listed] = after.get((free, listed), 0) + rest
-            if looped is not None:
-                key = (free + is_free, listed + (not is_free))
-                after[key] = after.get(key, 0) + _apply(part, position, looped)
+            with_loop = free + is_free, listed + (not is_free)
+            for key, moved in (
+                ((free, listed), axis.idle(number, part, position)),
+                (with_loop, axis.looped(number, part, position)),
+            ):
+                if moved is not None:
+                    after[key] = after[key] + moved if key in after else moved
         by_counts = after
-    return sum(part * _orders(loops, free, listed) for (free, listed), part in by_counts.items())
-
-
-def _apply(table: Array, position: int, matrix: Array) -> Array:
-    return np.moveaxis(np.dot(np.moveaxis(table, position, -1), matrix), -1, position)
+    return sum((part * _orders(loops, *key) for key, part in by_counts.items()), np.zeros_like(table))
 
 
 def _orders(loops: LoopSpace, free: int, listed: int) -> int:

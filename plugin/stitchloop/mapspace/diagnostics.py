@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from stitchloop.mapspace.feasibility import Walk
+from stitchloop.mapspace.factors import bounds_of, covered
+from stitchloop.mapspace.orders import SpatialSpace
 from stitchloop.mapspace.space import Mapspace
 
 
@@ -47,32 +49,60 @@ class LevelDiagnosis:
 
 def diagnose(mapspace: Mapspace) -> list[LevelDiagnosis]:
     """One :class:`LevelDiagnosis` per level, outermost first as users read a hierarchy."""
-    walk, found = Walk(mapspace), []
+    einsum = mapspace.einsum
+    choices = {rank: _choices(mapspace, rank) for rank in einsum.ranks}
+    found = []
     for index, (level, space) in enumerate(mapspace.named()):
-        states = (walk.unlimited[3 * index + 2] > 0) & (walk.lifted[3 * index + 2] > 0)
-        keep, free = space.tensors.keep, frozenset(space.tensors.free)
-        least, most = int(walk.words(index, keep)[states].min()), int(walk.words(index, keep | free)[states].max())
-        vectors = [
-            dict(zip(walk.ranks, bounds))
-            for bounds, moved in walk.spatial_vectors(index, walk.unlimited[3 * index], relaxed=True)
-            if (moved * walk.lifted[3 * index + 1]).any()
-        ]
-        fitting = [prod(v.values()) for v in vectors if any(True for _ in space.spatial.partitions(v))]
+        keep, free = space.tensors.keep, space.tensors.keep | frozenset(space.tensors.free)
+        extents = {rank: tiles for rank, (_, tiles) in ((rank, choices[rank][index]) for rank in einsum.ranks)}
+        bounds = {rank: spatial for rank, (spatial, _) in ((rank, choices[rank][index]) for rank in einsum.ranks)}
+        least = sum(einsum.tensor(name).volume({rank: tiles[0] for rank, tiles in extents.items()}) for name in keep)
+        most = sum(einsum.tensor(name).volume({rank: tiles[-1] for rank, tiles in extents.items()}) for name in free)
+        fitting = list(_fitting(space.spatial, bounds))
         capacity = None if level.is_fanout else level.capacity
-        impossible = not fitting or (capacity is not None and least > capacity)
-        tight = len(fitting) < len(vectors) or (capacity is not None and most > capacity)
+        if not fitting or (capacity is not None and least > capacity):
+            verdict = "impossible"
+        else:
+            all_fit = len(fitting) == prod(len(some) for some in bounds.values())
+            verdict = "ok" if all_fit and (capacity is None or most <= capacity) else "tight"
+        fewest = prod(some[0] for some in bounds.values())
+        kept, maybe = ", ".join(sorted(keep)), ", ".join(space.tensors.free)
+        fanout = space.spatial.fanout
         found.append(
-            LevelDiagnosis(
-                level.name,
-                capacity,
-                least,
-                most,
-                space.spatial.fanout,
-                min(prod(v.values()) for v in vectors),
-                max(fitting, default=0),
-                ", ".join(sorted(keep)),
-                ", ".join(sorted(free)),
-                "impossible" if impossible else "tight" if tight else "ok",
-            )
+            LevelDiagnosis(level.name, capacity, least, most, fanout, fewest, max(fitting, default=0), kept, maybe, verdict)
         )
     return found[::-1]
+
+
+def _choices(mapspace: Mapspace, rank: str) -> list[tuple[list[int], list[int]]]:
+    """Per level, the spatial bounds that the rank may have there, and the lengths of its tiles, both ascending."""
+    size, limits, imperfect = mapspace.einsum.sizes[rank], mapspace.limits(rank), mapspace.imperfect
+    reached = [{size}]
+    for limit in limits:
+        reached.append({covered(left, bound) for left in reached[-1] for bound in bounds_of(left, limit, imperfect)})
+    completed = [{1}]
+    steps: list[list[int]] = []
+    for limit, lefts in zip(reversed(limits), reversed(reached[:-1])):
+        pairs = [(left, bound) for left in lefts for bound in bounds_of(left, limit, imperfect)]
+        right = [(left, bound) for left, bound in pairs if covered(left, bound) in completed[-1]]
+        steps.append(sorted({bound for _, bound in right}))
+        completed.append({left for left, _ in right})
+    steps, completed = steps[::-1], completed[::-1]
+    return [(steps[slot], sorted(covered(size, left) for left in completed[slot + 2])) for slot in range(0, len(limits), 2)]
+
+
+def _fitting(space: SpatialSpace, bounds: Mapping[str, Sequence[int]]) -> Iterator[int]:
+    """Products of the spatial bounds that fit the fan-out in some layout, one for each choice of bounds."""
+    ranks = list(bounds)
+
+    def deeper(chosen: dict[str, int]) -> Iterator[int]:
+        if len(chosen) == len(ranks):
+            if space.fits(chosen):
+                yield prod(chosen.values())
+            return
+        rank = ranks[len(chosen)]
+        for bound in bounds[rank]:
+            if prod(chosen.values()) * bound <= space.fanout:
+                yield from deeper({**chosen, rank: bound})
+
+    return deeper({})

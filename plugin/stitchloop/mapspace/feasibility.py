@@ -121,42 +121,39 @@ class Walk:
         return self.most_used >= self.least_used
 
     def take(self, step: Step, table: Table, back: bool = False, relaxed: bool = False) -> Table:
-        """The table on the other side of a step."""
+        """The table on the other side of a step; relaxed, it says only what is in reach."""
+        space = self.mapspace.levels[step.index]
         if step.kind == "capacity":
             return table if relaxed else table * self.fitting(step.index)
-        if step.kind == "temporal":
-            limits = self.mapspace.levels[step.index].temporal.factors
+        if step.kind == "temporal" or relaxed:
+            limits = (space.spatial if step.kind == "spatial" else space.temporal).factors
             for axis, rank in enumerate(self.ranks):
                 table = self._step_along(table, axis, self.axes[axis].bounds(limits[rank]), back)
             return table
         import numpy as np
 
-        reached = np.zeros_like(table)
-        for bounds, moved in self.spatial_vectors(step.index, table, back, relaxed):
-            np.maximum(reached, moved * prod(bounds), out=reached)
+        reached, most = np.zeros_like(table), min(space.spatial.fanout, space.spatial.max_used or space.spatial.fanout)
+        for bounds, moved in self.spatial_vectors(step.index, table, most, back):
+            if prod(bounds.values()) >= space.spatial.min_used and space.spatial.fits(bounds):
+                np.maximum(reached, moved * prod(bounds.values()), out=reached)
         return reached
 
-    def spatial_vectors(
-        self, index: int, table: Table, back: bool = False, relaxed: bool = False
-    ) -> Iterator[tuple[tuple[int, ...], Table]]:
-        """Spatial bounds of one level, one per rank, with the table that they lead to; those that do not fit only if relaxed."""
-        space = self.mapspace.levels[index].spatial
-        most = prod(self.mapspace.einsum.rank_sizes) if relaxed else min(space.fanout, space.max_used or space.fanout)
+    def spatial_vectors(self, index: int, table: Table, most: int, back: bool = False) -> Iterator[tuple[dict[str, int], Table]]:
+        """Spatial bounds of one level, by rank, whose product is at most ``most``, each with the table that it leads to."""
+        factors = self.mapspace.levels[index].spatial.factors
 
-        def deeper(axis: int, bounds: tuple[int, ...], part: Table) -> Iterator[tuple[tuple[int, ...], Table]]:
+        def deeper(axis: int, bounds: dict[str, int], used: int, part: Table) -> Iterator[tuple[dict[str, int], Table]]:
             if axis == len(self.ranks):
-                if relaxed or (
-                    prod(bounds) >= space.min_used and any(True for _ in space.partitions(dict(zip(self.ranks, bounds))))
-                ):
-                    yield bounds, part
+                yield bounds, part
                 return
-            for bound in self.axes[axis].bounds(space.factors[self.ranks[axis]]):
-                if prod(bounds) * bound <= most:
-                    moved = self._step_along(part, axis, [bound], back)
+            rank = self.ranks[axis]
+            for bound in self.axes[axis].bounds(factors[rank]):
+                if used * bound <= most:
+                    moved = self._step_along(part, axis, [bound], back) if bound > 1 else part
                     if moved.any():
-                        yield from deeper(axis + 1, (*bounds, bound), moved)
+                        yield from deeper(axis + 1, {**bounds, rank: bound}, used * bound, moved)
 
-        return deeper(0, (), table)
+        return deeper(0, {}, 1, table)
 
     def words(self, index: int, tensors: frozenset[str]) -> Table:
         """Per state, the words that tiles of ``tensors`` occupy together."""

@@ -199,7 +199,7 @@ def _fixed(slot: Slot, rank: str) -> int:
 def _fits(slot: Slot, bounds: dict[str, int]) -> bool:
     lows = {rank: slot.range_of(rank).low for rank in slot.wishes} | bounds
     if isinstance(slot.space, SpatialSpace):
-        return any(True for _ in slot.space.partitions(lows))
+        return slot.space.fits(lows)
     if slot.constraint.maximize_capacity is None:
         raise InputError(
             slot.constraint.place,
@@ -267,7 +267,7 @@ def _check_fanout(slot: Slot, space: SpatialSpace) -> None:
     lows = {rank: limits.low for rank, limits in space.factors.items()}
     used = prod(lows.values())
     most = space.max_used if space.max_used is not None else used
-    if used <= most and any(True for _ in space.partitions(lows)):
+    if used <= most and space.fits(lows):
         return
     said = [wish for wishes in slot.wishes.values() for wish in wishes if wish.relation != "<=" and wish.value > 1]
     at = next((wish.place for wish in said if wish.place != Place()), slot.constraint.place)

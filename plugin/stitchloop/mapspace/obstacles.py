@@ -125,18 +125,16 @@ def _overflow(walk: Walk, index: int, number: int, more: str) -> Obstacle:
 def _fanout(walk: Walk, step: Step, before: Table, after: Table, more: str) -> Iterator[Obstacle]:
     """Spatial loops that need more instances than there are, or fewer than parallelism asks for."""
     space, name = walk.mapspace.levels[step.index].spatial, walk.mapspace.architecture.levels[step.index].name
-    if not before.any():
+    if not before.any() or not after.any():
         return
-    vectors = [
-        dict(zip(walk.ranks, bounds))
-        for bounds, moved in walk.spatial_vectors(step.index, before, relaxed=True)
-        if (moved * after * prod(bounds) >= walk.least_used).any()
-    ]
-    fitting = [prod(v.values()) for v in vectors if any(True for _ in space.partitions(v))]
+    most, everything = space.fanout, prod(walk.mapspace.einsum.rank_sizes)
+    while not (vectors := _joining(walk, step.index, before, after, most)) and most < everything:
+        most *= 2
+    fitting = [prod(vector.values()) for vector in vectors if space.fits(vector)]
     if fitting:
         yield from _parallelism(space, name, fitting, more)
     elif vectors:
-        nearest = min(vectors, key=lambda v: prod(v.values()))
+        nearest = min(vectors, key=lambda vector: prod(vector.values()))
         used = prod(nearest.values())
         loops = ", ".join(f"{rank}={bound}" for rank, bound in nearest.items() if bound > 1)
         sides = "" if used > space.fanout else ", each rank wholly on X or wholly on Y" + _split(space.split)
@@ -146,6 +144,15 @@ def _fanout(walk: Walk, step: Step, before: Table, after: Table, more: str) -> I
             f"{space.fanout_x} x {space.fanout_y}{sides}{more}",
             f"give {name} a fan-out that holds {loops}",
         )  # fmt: skip
+
+
+def _joining(walk: Walk, index: int, before: Table, after: Table, most: int) -> list[dict[str, int]]:
+    """Spatial bounds of a level, with a product of at most ``most``, that lead from reachable tiles to completable ones."""
+    return [
+        bounds
+        for bounds, moved in walk.spatial_vectors(index, before, most)
+        if (moved * after * prod(bounds.values()) >= walk.least_used).any()
+    ]
 
 
 def _parallelism(space: SpatialSpace, name: str, products: list[int], more: str) -> Iterator[Obstacle]:
@@ -182,14 +189,15 @@ def _machine(walk: Walk) -> Iterator[Obstacle]:
 def _droppable(mapspace: Mapspace) -> Iterator[tuple[str, Place]]:
     """Constraints any one of which, dropped, leaves a mapping: (in words, place)."""
     sources: dict[tuple[Place, str], None] = {}
-    for slot in mapspace.slots:
-        for limits in mapspace.loops(slot).factors.values():
-            if limits.low > 1 or limits.high is not None:
-                sources.update(dict.fromkeys(source for source in limits.sources if source[0] != Place()))
+    for index, spatial in mapspace.slots:
+        loops = mapspace.loops((index, spatial))
+        by_nature = loops.fanout == 1 if isinstance(loops, SpatialSpace) else mapspace.architecture.levels[index].is_fanout
+        if not by_nature:
+            sources.update(dict.fromkeys(source for limits in loops.factors.values() for source in limits.sources))
     for source in list(sources)[:MOST_CONSTRAINTS]:
         if Walk(_without(mapspace, source)).is_feasible:
             place, clause = source
-            yield f"{clause} ({place})", place
+            yield clause + (f" ({place})" if place != Place() else ""), place
 
 
 def _without(mapspace: Mapspace, source: tuple[Place, str]) -> Mapspace:

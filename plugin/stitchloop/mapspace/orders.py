@@ -120,6 +120,10 @@ class SpatialSpace(LoopSpace):
             if prod(looped[r] for r in on_x) <= self.fanout_x and prod(looped[r] for r in on_y) <= self.fanout_y:
                 yield on_x, on_y
 
+    def fits(self, looped: Mapping[str, int]) -> bool:
+        """Whether loops with the bounds ``looped`` fit the fan-out in some layout."""
+        return any(True for _ in self.partitions(looped))
+
     def admits_layout(self, x: Sequence[str], y: Sequence[str]) -> bool:
         """Whether loops may lie on X and on Y in these orders, innermost first."""
         if not self.admits_order(tuple(x) + tuple(y)):
