@@ -157,6 +157,32 @@ def test_search_obeys_limits_on_products() -> None:
     assert found.values == brute.values
 
 
+def test_relabelled_ranks_change_nothing() -> None:
+    """Other names, another order of ranks and tensors: the same optimum, and as many mappings."""
+    einsum, architecture = matvec(6, 4), two_levels(8)
+    relabelled = Einsum(
+        "other", ("Q", "B"), (4, 6), (tensor("out", "B", output=True), tensor("vector", "Q"), tensor("matrix", "B", "Q"))
+    )
+    ours, theirs = build_mapspace(einsum, architecture), build_mapspace(relabelled, architecture)
+    assert ours.size == theirs.size
+    for metrics in (("energy", "delay"), ("delay", "energy")):
+        one, other = matrix_search(ours, metrics), matrix_search(theirs, metrics)
+        assert one is not None
+        assert other is not None
+        assert one.values == pytest.approx(other.values, rel=1e-14)
+
+
+def test_a_larger_buffer_is_never_worse() -> None:
+    for metrics in (("energy",), ("delay",), ("edp",)):
+        values = []
+        for words in (3, 4, 6, 9, 14, 30, 100):
+            found = matrix_search(build_mapspace(matvec(12, 8), two_levels(words)), metrics)
+            assert found is not None
+            values.append(found.values[0])
+        assert values == sorted(values, reverse=True)
+        assert values[-1] < values[0] or metrics == ("delay",)
+
+
 def test_nothing_valid() -> None:
     keep = LevelConstraints(keep=frozenset("AXZ"), min_utilization=1.0)
     assert matrix_search(build_mapspace(matvec(3, 5), two_levels(2), Constraints((keep, LevelConstraints()))), ("edp",)) is None
