@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fused_chains import MACHINE, conv_pair, gemm_chain, gemm_pair, gemm_then_activation
+from fused_chains import MACHINE, conv2d_pair, conv_pair, gemm_chain, gemm_pair, gemm_then_activation
 from stitchloop.errors import NoMapping
 from stitchloop.fused.evaluate import QUERY_MATRICES, Evaluator
 from stitchloop.fused.exact import Point, figures
@@ -311,3 +311,15 @@ def test_a_buffer_too_small_names_the_smallest_that_would_do():
     (obstacle,) = caught.value.obstacles
     assert obstacle.needed == 4
     map_shape(shape, replace(MACHINE, capacity=4), FusedOptions(unfused=False))
+
+
+def test_a_time_limit_returns_the_best_so_far_with_a_bound():
+    """The answer is not called optimal, and the bound is below the true optimum."""
+    shape = shape_of(conv2d_pair(56, 32, 48, 40))
+    machine = replace(MACHINE, capacity=1 << 14)
+    stopped = map_shape(shape, machine, FusedOptions(("energy",), unfused=False, time_limit=0.0))
+    assert not stopped.certificate.optimal
+    assert "time limit" in stopped.certificate.reason
+    proved = map_shape(shape, machine, FusedOptions(("energy",), perfect=True, unfused=False))
+    assert stopped.certificate.lower_bound <= proved.value
+    assert stopped.certificate.gap(stopped.value) > 0

@@ -16,7 +16,7 @@ from stitchloop.fused.options import ALIASES, OBJECTIVES, FusedOptions
 from stitchloop.fused.pair import shape_of, single
 from stitchloop.fused.prune import Pruned, prune
 from stitchloop.fused.result import FusedResult, Mapped, Unfused
-from stitchloop.fused.select import Candidate, best, pareto
+from stitchloop.fused.select import Candidate, Found, pareto, search
 from stitchloop.fused.shape import Shape
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
@@ -96,14 +96,29 @@ def map_shape(shape: Shape, machine: Machine, options: FusedOptions) -> FusedRes
     start = time.perf_counter()
     pruned = rows_of(shape, options)
     evaluator = Evaluator(shape, machine, options, pruned.rows, fold=_may_fold(options.objectives[:1]))
-    found, evaluated = best(evaluator, options.order)
-    winner = _mapped(evaluator, found)
+    found = search(evaluator, options.order, options.time_limit)
+    winner = _mapped(evaluator, found.candidate)
     front = _front(evaluator, options)
     seconds = time.perf_counter() - start
-    value = winner.figures.objective(options.objectives[0])
-    certificate = Certificate(True, value, mapspace_size(evaluator, pruned), evaluated, seconds, COUNTING)
+    certificate = Certificate(
+        not found.stopped,
+        _floor(winner, found, options.objectives[0]),
+        mapspace_size(evaluator, pruned),
+        found.evaluated,
+        seconds,
+        COUNTING,
+        found.stopped,
+    )
     alone = unfused(shape, machine, options) if options.unfused and len(shape.structure.ops) > 1 else None
     return FusedResult(shape, machine, options, winner, certificate, front, alone, _notes(shape, machine, options))
+
+
+def _floor(winner: Mapped, found: Found, name: str) -> float:
+    """The proved lower bound in the unit of the reported figure."""
+    value = winner.figures.objective(name)
+    if not found.stopped:
+        return value
+    return min(value, found.floor * (1e-12 if name == "edp" else 1.0))
 
 
 def _may_fold(wanted: tuple[str, ...]) -> bool:

@@ -8,6 +8,7 @@ every run gives the same answer.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -222,8 +223,9 @@ def objectives(
 class Incumbent:
     """The lexicographically best mapping so far."""
 
-    def __init__(self, order: Sequence[str]) -> None:
+    def __init__(self, order: Sequence[str], deadline: float | None = None) -> None:
         self.places = [OBJECTIVES.index(name) for name in order]
+        self.deadline = deadline
         self.values: np.ndarray | None = None
         self.candidate: Candidate | None = None
         self.evaluated = 0
@@ -240,10 +242,16 @@ class Incumbent:
             level = level & (bound <= value * SLACK)
         return verdict
 
+    def check_time(self) -> None:
+        """Raise :class:`Stopped` when the deadline has passed and there is something to return."""
+        if self.deadline is not None and self.candidate is not None and time.monotonic() > self.deadline:
+            raise Stopped
+
     def take(self, block: Block, rows: np.ndarray, at: np.ndarray) -> None:
         """Evaluate all placements of the given cells."""
         step = max(1, CELLS // len(block.ev.combos) // 4)
         for start in range(0, len(rows), step):
+            self.check_time()
             r, c = rows[start : start + step], at[start : start + step]
             self.evaluated += len(r) * len(block.ev.combos)
             self._lead(block, r, c)
@@ -263,20 +271,57 @@ class Incumbent:
             self.candidate = candidate(block, rows, at, tile, values.reshape(len(OBJECTIVES), -1)[:, winner], winner)
 
 
-def best(ev: Evaluator, order: Sequence[str]) -> tuple[Candidate, int]:
-    """The lexicographically best mapping, and how many were evaluated beyond their bounds.
+class Stopped(Exception):
+    """The time limit has passed."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found; ``stopped`` says why it ended early (empty: it did not, and the candidate is the best).
+
+    ``floor`` is a lower bound of the first objective over the whole mapspace, in the unit of :data:`OBJECTIVES`' screened values.
+    """
+
+    candidate: Candidate
+    evaluated: int
+    stopped: str
+    floor: float
+
+
+def search(ev: Evaluator, order: Sequence[str], time_limit: float | None = None) -> Found:
+    """The lexicographically best mapping; on a time limit or an interruption the best so far.
 
     Raises
     ------
     NoMapping
         When no row fits the buffer at any tiling; the smallest buffer that would do is named.
+    KeyboardInterrupt, TimeoutError
+        When nothing was found before the interruption or the limit.
     """
-    incumbent = Incumbent(order)
+    incumbent = Incumbent(order, None if time_limit is None else time.monotonic() + time_limit)
     rows = np.arange(len(ev.rows))
-    _descend(ev, incumbent, rows, [], np.ones((len(rows), 1), dtype=bool))
+    stopped = ""
+    try:
+        _descend(ev, incumbent, rows, [], np.ones((len(rows), 1), dtype=bool))
+    except Stopped:
+        stopped = f"the time limit of {time_limit:g} s passed"
+    except KeyboardInterrupt:
+        if incumbent.candidate is None:
+            raise
+        stopped = "interrupted"
     if incumbent.candidate is None:
+        if stopped:
+            raise TimeoutError(stopped)
         raise infeasible(ev)
-    return incumbent.candidate, incumbent.evaluated
+    value = incumbent.candidate.screened[incumbent.places[0]]
+    floor = float(Block(ev, rows, []).bounds[incumbent.places[0]].min()) if stopped else value
+    return Found(incumbent.candidate, incumbent.evaluated, stopped, min(floor, value))
+
+
+def best(ev: Evaluator, order: Sequence[str]) -> tuple[Candidate, int]:
+    """The lexicographically best mapping, and how many were evaluated beyond their bounds (see :func:`search`)."""
+    found = search(ev, order)
+    return found.candidate, found.evaluated
 
 
 def _descend(ev: Evaluator, incumbent: Incumbent | Front, rows: np.ndarray, index: list[np.ndarray], open_: np.ndarray) -> None:
@@ -291,6 +336,7 @@ def _descend(ev: Evaluator, incumbent: Incumbent | Front, rows: np.ndarray, inde
     final = len(index) == len(ev.outer)
     step = max(1, CELLS // max(1, len(rows)))
     for start in range(0, open_.shape[1], step):
+        incumbent.check_time()
         part = [i[start : start + step] for i in index]
         block = Block(ev, rows, part)
         left = open_[:, start : start + step] & block.feasible
@@ -394,6 +440,9 @@ class Front:
         """Whether something with these lower bounds (objectives by cells) can be a new point."""
         flat = bounds[self.places].reshape(len(self.places), -1)
         return ~_beaten(flat, self.points).reshape(bounds.shape[1:])
+
+    def check_time(self) -> None:
+        """A front is wanted whole."""
 
     def take(self, block: Block, rows: np.ndarray, at: np.ndarray) -> None:
         """Evaluate all placements of the given cells."""
