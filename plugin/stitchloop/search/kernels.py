@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from stitchloop.search.program import END, EXIT, FREE, PAY, SLIDE, STEP
+from stitchloop.search.program import END, EXIT, FREE, PAY, SLIDE
 
 READ, FILL, UPDATE = range(3)
 """Actions, the last axis of ``Machine.weights``."""
@@ -21,6 +21,9 @@ ENERGY = 0
 """The metric that counts whole vectors of words; all others are linear in words."""
 
 INF = np.inf
+
+MARKS = 1 << 22
+"""Longest span of offsets that is marked one by one; beyond it a lower bound on their number does."""
 
 
 class Machine(NamedTuple):
@@ -77,6 +80,8 @@ class Plan(NamedTuple):
     transfer_parent: Any
     innermost: Any
     """int64[tensors]: innermost level that keeps the tensor."""
+    late: Any
+    """int64[tensors]: see :class:`stitchloop.search.program.Transfers`."""
     ops: Any
     op_pays: Any
     op_slides: Any
@@ -125,7 +130,7 @@ class Tables(NamedTuple):
     cycles: Any
     """float64[1]: temporal iterations altogether."""
     floor: Any
-    """float64[1]: least energy of all transfers."""
+    """float64[metrics]: least cost of all transfers."""
     still: Any
     """bool[levels]: nothing inside the level is looped over in time."""
     constant: Any
@@ -134,7 +139,7 @@ class Tables(NamedTuple):
     """float64[nodes]."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
     """Axes of the lattice under the spatial factors ``spatial[levels, ranks]``; returns the number of nodes."""
     levels, ranks = spatial.shape
@@ -177,7 +182,7 @@ def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
     return nodes
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def fill_volume(machine: Machine, tables: Tables, tensor: int, level: int, nodes: int, out: Any) -> None:
     """Words of the tensor's tile at ``level``: spatial loops up to and with the level's, temporal ones as the node says."""
     for p in range(nodes):
@@ -201,9 +206,12 @@ def fill_volume(machine: Machine, tables: Tables, tensor: int, level: int, nodes
             out[p] *= length
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def distinct_sums(steps: Any, bounds: Any, terms: int) -> float:
-    """Different values of ``sum(index * step)``, each index below its bound, all steps positive."""
+    """Different values of ``sum(index * step)``, each index below its bound, all steps positive.
+
+    With two terms, ``i * a + j * b`` is met again at ``(i + b', j - a')``, where a' and b' have no common factor.
+    """
     if terms == 0:
         return 1.0
     if terms == 1:
@@ -214,25 +222,27 @@ def distinct_sums(steps: Any, bounds: Any, terms: int) -> float:
             a, b = b, a % b
         fewer_x, fewer_y = bounds[0] - steps[1] // a, bounds[1] - steps[0] // a
         return float(bounds[0] * bounds[1] - max(0, fewer_x) * max(0, fewer_y))
-    total = 1
+    longest = 1
     for k in range(terms):
-        total *= bounds[k]
-    offsets = np.zeros(total, dtype=np.int64)
-    length = 1
+        longest += steps[k] * (bounds[k] - 1)
+    if longest > MARKS:
+        return float(bounds[:terms].max())
+    marks = np.zeros(longest, dtype=np.bool_)
+    marks[0] = True
+    reached = 1
     for k in range(terms):
-        for index in range(1, bounds[k]):
-            for j in range(length):
-                offsets[index * length + j] = offsets[j] + index * steps[k]
-        length *= bounds[k]
-    offsets.sort()
-    different = 1
-    for j in range(1, total):
-        if offsets[j] != offsets[j - 1]:
-            different += 1
+        for offset in range(reached - 1, -1, -1):
+            if marks[offset]:
+                for index in range(1, bounds[k]):
+                    marks[offset + index * steps[k]] = True
+        reached += steps[k] * (bounds[k] - 1)
+    different = 0
+    for offset in range(longest):
+        different += marks[offset]
     return float(different)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def needs_strides(machine: Machine, spatial: Any, tensor: int, level: int) -> bool:
     """Whether the number of different tiles that a fan-out holds depends on the tiles' extents."""
     for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
@@ -244,7 +254,7 @@ def needs_strides(machine: Machine, spatial: Any, tensor: int, level: int) -> bo
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def different_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, node: int, least: bool) -> float:
     """Different tiles of the tensor among the children of one instance of ``level``.
 
@@ -293,7 +303,7 @@ def different_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int,
     return different
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def spread_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, nodes: int, words: Any) -> None:
     """Multiply ``words`` by the number of different tiles where that depends on their extents.
 
@@ -317,20 +327,14 @@ def spread_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, le
             if axes[r]:
                 index += axes[r] * ((p // tables.stride[r]) % tables.count[r])
         if known[index] == 0.0:
-            known[index] = different_tiles(machine, tables, spatial, tensor, level, p, False)
+            known[index] = different_tiles(machine, tables, spatial, tensor, level, p, np.bool_(False))
         words[p] *= known[index]
 
 
-@njit(cache=True, nogil=True)
-def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> bool:
-    """What depends on the spatial factors alone: instances, partitions, and what the compute units move.
-
-    Also a floor under the energy of all transfers, ``tables.floor[0]``: each moves every word of its tensor that the
-    Einsum touches at least once, into every child that differs from others in ranks that do not index the tensor only.
-    Returns whether all is exact; lower bounds stand in where tiles of different extents would have to be told apart.
-    """
+@njit(cache=True, nogil=True, error_model="numpy")
+def place(machine: Machine, spatial: Any, tables: Tables) -> None:
+    """What the spatial factors ``spatial[levels, ranks]`` settle at once: cycles, instances, partitions."""
     levels, ranks = spatial.shape
-    tensors = machine.is_output.shape[0]
     cycles = 1.0
     for r in range(ranks):
         rest = machine.size[r]
@@ -345,8 +349,7 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
         tables.instances[i] = outside
         for r in range(ranks):
             outside *= spatial[i, r]
-    exact = True
-    for t in range(tensors):
+    for t in range(machine.is_output.shape[0]):
         covered = machine.words[t]
         for i in range(levels - 1, -1, -1):
             tables.partition[i, t] = covered
@@ -354,30 +357,48 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
                 for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1]):
                     for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
                         covered /= spatial[i, machine.term_rank[k]]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> bool:
+    """After :func:`place`: what the compute units move, and a floor under the cost of all transfers, per metric.
+
+    The floor: each transfer moves every word of its tensor that the Einsum touches at least once, into every child that
+    differs from others in ranks that do not index the tensor only. Returns whether the constants are exact; lower bounds
+    stand in where tiles of different extents would have to be told apart.
+    """
+    levels, ranks = spatial.shape
+    tensors = machine.is_output.shape[0]
+    exact = True
+    for t in range(tensors):
         exact = exact and (machine.is_plain[t] or not machine.is_output[t])
-    floor = 0.0
+    tables.floor[:] = 0.0
     for q in range(plan.transfer_tensor.shape[0]):
         t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
-        words = machine.touched[t]
-        if machine.is_output[t]:
-            floor += machine.weights[ENERGY, parent, UPDATE] * words / machine.block[parent]
+        if child < 0:
             continue
-        copies = 1.0
+        words, copies = machine.touched[t], 1.0
         for r in range(ranks):
             if not machine.indexes[t, r]:
                 copies *= tables.inner[levels, r] / tables.inner[child + 1, r]
-        floor += machine.weights[ENERGY, parent, READ] * words / machine.block[parent]
-        floor += machine.weights[ENERGY, child, FILL] * words * copies / machine.block[child]
-    tables.floor[0] = floor
-    for m in range(machine.weights.shape[0]):
-        tables.constant[m] = 0.0
+        for m in range(machine.weights.shape[0]):
+            at_parent = words * machine.weights[m, parent, UPDATE if machine.is_output[t] else READ]
+            at_child = 0.0 if machine.is_output[t] else words * copies * machine.weights[m, child, FILL]
+            if m == ENERGY:
+                at_parent /= machine.block[parent]
+                at_child /= machine.block[child]
+            elif machine.per_instance[m]:
+                at_parent /= tables.instances[parent]
+                at_child /= tables.instances[child]
+            tables.floor[m] += (at_parent + at_child) * (1.0 - 1e-12)
+    tables.constant[:] = 0.0
     for t in range(tensors):
         level = plan.innermost[t]
-        words = cycles
+        words = tables.cycles[0]
         for i in range(level + 1):
-            least = i > 0 and needs_strides(machine, spatial, t, i) and not tables.still[i]
-            exact = exact and not least
-            words *= different_tiles(machine, tables, spatial, t, i, -1, least)
+            least = np.bool_(i > 0) and needs_strides(machine, spatial, t, i) and not tables.still[i]
+            exact = exact and not (least and plan.late[t] != i)
+            words *= different_tiles(machine, tables, spatial, t, i, np.int64(-1), least)
         again = words
         if machine.is_output[t]:
             again = max(0.0, words - tables.partition[level, t])
@@ -386,13 +407,17 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
             reads, updates = again, words
             if m == ENERGY:
                 reads, updates = np.ceil(again / machine.block[level]), np.ceil(words / machine.block[level])
-            tables.constant[m] += machine.weights[m, level, READ] * reads * copies
+            cost = machine.weights[m, level, READ] * reads
             if machine.is_output[t]:
-                tables.constant[m] += machine.weights[m, level, UPDATE] * updates * copies
+                cost += machine.weights[m, level, UPDATE] * updates
+            if plan.late[t] >= 0:
+                tables.floor[m] += cost * copies * (1.0 - 1e-12)
+            else:
+                tables.constant[m] += cost * copies
     return exact
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
     """Fill the words of every transfer and the tiles kept, for every node."""
     levels, ranks = spatial.shape
@@ -412,11 +437,23 @@ def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, node
             tables.fits[i, p] = tables.filled[i, p] <= most and tables.filled[i, p] >= least
     for q in range(plan.transfer_tensor.shape[0]):
         t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+        if child < 0:
+            fixed = tables.cycles[0]
+            for i in range(parent + 1):
+                if i != plan.late[t] or not needs_strides(machine, spatial, t, i):
+                    least = np.bool_(i > 0) and needs_strides(machine, spatial, t, i) and not tables.still[i]
+                    fixed *= different_tiles(machine, tables, spatial, t, i, np.int64(-1), least)
+            for p in range(nodes):
+                tables.share[q, p] = 0.0
+                tables.reads[q, p] = fixed
+            if needs_strides(machine, spatial, t, plan.late[t]):
+                spread_tiles(machine, tables, spatial, t, plan.late[t], nodes, tables.reads[q])
+            continue
         fill_volume(machine, tables, t, child, nodes, tables.share[q])
         fixed = 1.0
         for i in range(child + 1, parent + 1):
             if not needs_strides(machine, spatial, t, i):
-                fixed *= different_tiles(machine, tables, spatial, t, i, 0, False)
+                fixed *= different_tiles(machine, tables, spatial, t, i, np.int64(-1), np.bool_(False))
         for p in range(nodes):
             tables.share[q, p] *= tables.trips[p]
             tables.reads[q, p] = tables.share[q, p] * fixed
@@ -425,19 +462,20 @@ def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, node
                 spread_tiles(machine, tables, spatial, t, i, nodes, tables.reads[q])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def mix_metrics(machine: Machine, plan: Plan, tables: Tables, mix: Any, rates: Any) -> None:
     """``rates[transfer]``: what one word costs in the mixture ``mix`` (a weight per metric) of metrics; see :func:`priced`."""
     weights = machine.weights
     for q in range(plan.transfer_tensor.shape[0]):
         t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
-        own, outer = tables.instances[child], tables.instances[parent]
+        fed = child >= 0
+        own, outer = tables.instances[child] if fed else 0.0, tables.instances[parent]
         output = machine.is_output[t]
         rates[q, 0] = mix[ENERGY] * weights[ENERGY, child, FILL] * own
         rates[q, 1] = mix[ENERGY] * weights[ENERGY, parent, READ] * outer
         rates[q, 2] = mix[ENERGY] * weights[ENERGY, parent, UPDATE] * outer if output else 0.0
         rates[q, 3], rates[q, 4] = machine.block[child], machine.block[parent]
-        rates[q, 5] = tables.partition[child, t] if output else 0.0
+        rates[q, 5] = tables.partition[child, t] if output and fed else 0.0
         rates[q, 6] = tables.partition[parent, t] if output else 0.0
         rates[q, 7:10] = 0.0
         for m in range(1, mix.shape[0]):
@@ -446,13 +484,15 @@ def mix_metrics(machine: Machine, plan: Plan, tables: Tables, mix: Any, rates: A
                     own, outer = 1.0, 1.0
                 else:
                     own, outer = tables.instances[child], tables.instances[parent]
+                if not fed:
+                    own = 0.0
                 rates[q, 7] += mix[m] * weights[m, child, FILL] * own
                 rates[q, 8] += mix[m] * weights[m, parent, READ] * outer
                 if output:
                     rates[q, 9] += mix[m] * weights[m, parent, UPDATE] * outer
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def priced(rate: Any, share: float, reads: float) -> float:
     """Cost of a transfer: ``share`` words to one child, ``reads`` words from the parent, both per instance.
 
@@ -465,18 +505,27 @@ def priced(rate: Any, share: float, reads: float) -> float:
     return energy + rate[7] * fills + rate[8] * again + rate[9] * reads
 
 
-@njit(cache=True, nogil=True)
-def value_payments(plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
-    """``out[payment, node]``: what the payments cost at ``rates``."""
+@njit(cache=True, nogil=True, error_model="numpy")
+def value_payments(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, relaxed: bool, out: Any) -> None:
+    """``out[payment, node]``: what the payments cost at ``rates``.
+
+    With ``relaxed``, a lower bound of what they cost in a slide of any bound.
+    """
     for q in range(plan.transfer_tensor.shape[0]):
         fill, read, update, inside, outside = rates[q, 0], rates[q, 1], rates[q, 2], rates[q, 3], rates[q, 4]
         own, whole, linear_fill, linear_read, linear_update = rates[q, 5], rates[q, 6], rates[q, 7], rates[q, 8], rates[q, 9]
         share, reads, into = tables.share[q], tables.reads[q], tables.value_of_transfer[q]
+        moving = tables.scratch
         for p in range(nodes):
-            fills = max(0.0, share[p] - own)
-            again = max(0.0, reads[p] - whole)
-            energy = fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(reads[p] / outside)
-            into[p] = energy + linear_fill * fills + linear_read * again + linear_update * reads[p]
+            moving[p] = 1.0
+        if relaxed:
+            least_moving(machine, plan, tables, q, nodes, moving)
+        for p in range(nodes):
+            fills = max(0.0, share[p] * moving[p] - own)
+            again = max(0.0, reads[p] * moving[p] - whole)
+            back = reads[p] * moving[p]
+            energy = fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(back / outside)
+            into[p] = energy + linear_fill * fills + linear_read * again + linear_update * back
     for k in range(plan.pay_first.shape[0]):
         for p in range(nodes):
             out[k, p] = tables.value_of_transfer[plan.pay_first[k], p]
@@ -485,7 +534,27 @@ def value_payments(plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any)
                 out[k, p] += tables.value_of_transfer[q, p]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
+def least_moving(machine: Machine, plan: Plan, tables: Tables, q: int, nodes: int, moving: Any) -> None:
+    """``moving[node]``: a lower bound of the share of its tile that a child gets anew at each step of a slide."""
+    t, child = plan.transfer_tensor[q], plan.transfer_child[q]
+    if child < 0:
+        return
+    for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1]):
+        first, last = machine.expression_term[e], machine.expression_term[e + 1]
+        if last < first + 2:
+            continue
+        for p in range(nodes):
+            length, least = 1.0, INF
+            for k in range(first, last):
+                r = machine.term_rank[k]
+                distance = machine.term_coefficient[k] * tables.extent[r, p] * tables.inner[child + 1, r]
+                length += distance - machine.term_coefficient[k]
+                least = min(least, distance)
+            moving[p] = min(moving[p], (least - 1e-9) / length)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def overlap(machine: Machine, tables: Tables, tensor: int, child: int, level: int, rank: int, node: int) -> float:
     """Words of the child's tile that stay when the tile moves one step of a loop over ``rank`` at ``level``."""
     kept = 1.0
@@ -502,9 +571,42 @@ def overlap(machine: Machine, tables: Tables, tensor: int, child: int, level: in
     return kept
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_staying(
+    machine: Machine, tables: Tables, q: int, t: int, child: int, level: int, rank: int, nodes: int, out: Any
+) -> None:
+    """``out[node]``: words of transfer ``q`` that stay in the child over all steps of a loop over ``rank`` at ``level``."""
+    for p in range(nodes):
+        out[p] = tables.share[q, p]
+    for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1]):
+        first, last = machine.expression_term[e], machine.expression_term[e + 1]
+        coefficient = 0.0
+        for k in range(first, last):
+            if machine.term_rank[k] == rank:
+                coefficient = machine.term_coefficient[k] * tables.inner[level + 1, rank]
+        if coefficient == 0.0:
+            continue
+        if last == first + 2:
+            a, b = machine.term_rank[first], machine.term_rank[first + 1]
+            by_a = machine.term_coefficient[first] * tables.inner[child + 1, a]
+            by_b = machine.term_coefficient[first + 1] * tables.inner[child + 1, b]
+            base = 1.0 - machine.term_coefficient[first] - machine.term_coefficient[first + 1]
+            extent_a, extent_b, moved = tables.extent[a], tables.extent[b], tables.extent[rank]
+            for p in range(nodes):
+                length = base + by_a * extent_a[p] + by_b * extent_b[p]
+                out[p] *= max(0.0, length - coefficient * moved[p]) / length
+            continue
+        for p in range(nodes):
+            length = 1.0
+            for k in range(first, last):
+                r = machine.term_rank[k]
+                length += machine.term_coefficient[k] * (tables.extent[r, p] * tables.inner[child + 1, r] - 1.0)
+            out[p] *= max(0.0, length - coefficient * tables.extent[rank, p]) / length
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def slide_value(machine: Machine, plan: Plan, tables: Tables, rates: Any, slide: int, node: int, bound: int) -> float:
-    """Payment of a tensor whose run ends at ``node`` in a loop that slides its tile ``bound - 1`` times."""
+    """Payment of a tensor whose run ends at ``node`` in a loop that slides its tile ``bound - 1`` times per pass."""
     payment, level, rank = plan.slides[slide, 0], plan.slides[slide, 1], plan.slides[slide, 2]
     total = 0.0
     trips = tables.trips[node]
@@ -516,7 +618,7 @@ def slide_value(machine: Machine, plan: Plan, tables: Tables, rates: Any, slide:
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
     """``out``: :func:`slide_value` of every slide, node and bound.
 
@@ -538,8 +640,7 @@ def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes
         for q in range(plan.pay_first[payment], plan.pay_last[payment]):
             t, child = plan.transfer_tensor[q], plan.transfer_child[q]
             staying = tables.scratch
-            for p in range(nodes):
-                staying[p] = overlap(machine, tables, t, child, level, rank, p) * tables.trips[p]
+            fill_staying(machine, tables, q, t, child, level, rank, nodes, staying)
             fill, read, update, inside, outside = rates[q, 0], rates[q, 1], rates[q, 2], rates[q, 3], rates[q, 4]
             own, whole = rates[q, 5], rates[q, 6]
             linear_fill, linear_read, linear_update = rates[q, 7], rates[q, 8], rates[q, 9]
@@ -563,7 +664,7 @@ def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes
         at += size
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def run_slide(plan: Plan, tables: Tables, o: int, nodes: int, cost: Any, target: Any, origin: Any, slides: Any) -> None:
     """Operation ``o``: pay, and loop over a rank that slides the tiles of some of the tensors paid."""
     ops = plan.ops
@@ -595,13 +696,22 @@ def run_slide(plan: Plan, tables: Tables, o: int, nodes: int, cost: Any, target:
                 at += step
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def run_program(
-    plan: Plan, machine: Machine, tables: Tables, buffers: float, nodes: int, payments: Any, slides: Any, slots: Any
+    plan: Plan,
+    machine: Machine,
+    tables: Tables,
+    buffers: float,
+    nodes: int,
+    payments: Any,
+    slides: Any,
+    relaxed: bool,
+    slots: Any,
 ) -> None:
-    """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest; ``payments`` and ``slides`` are priced.
+    """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest.
 
-    ``buffers`` is the cost of keeping a word.
+    ``payments`` and ``slides`` are priced; with ``relaxed``, slides cost what their payments say. ``buffers`` is the cost of
+    keeping a word.
     """
     ops = plan.ops
     for o in range(ops.shape[0]):
@@ -656,7 +766,14 @@ def run_program(
                     if cost[p] < target[p]:
                         target[p] = cost[p]
                 continue
-            if kind == SLIDE:
+            if kind == SLIDE and relaxed:
+                if ops[o, 12]:
+                    continue
+                for s in range(ops[o, 10], ops[o, 11]):
+                    paid = payments[plan.slides[plan.op_slides[s], 0]]
+                    for p in range(nodes):
+                        cost[p] += paid[p]
+            elif kind == SLIDE:
                 run_slide(plan, tables, o, nodes, cost, target, origin, slides)
                 continue
             count, step = tables.count[rank], tables.stride[rank]
@@ -675,7 +792,7 @@ def run_program(
                                 target[here + k] = total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def walk(
     machine: Machine, plan: Plan, tables: Tables, rates: Any, singles: Any, payments: Any, slots: Any, sums: Any, loops: Any
 ) -> int:
@@ -686,9 +803,9 @@ def walk(
     """
     ops = plan.ops
     sums[:] = 0.0
-    slot, node, found = plan.root, 0, 0
+    slot, node, found = np.int64(plan.root), np.int64(0), np.int64(0)
     while True:
-        best, chosen, target = INF, -1, 0
+        best, chosen, target = INF, np.int64(-1), np.int64(0)
         for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
             kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
             if kind == END:
@@ -724,7 +841,7 @@ def walk(
         slot, node = ops[chosen, 2], target
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def record(
     machine: Machine, plan: Plan, tables: Tables, singles: Any, o: int, node: int, target: int, sums: Any, loops: Any, found: int
 ) -> int:

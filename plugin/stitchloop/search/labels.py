@@ -43,7 +43,7 @@ class Scale(NamedTuple):
     """float64[metrics]."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def rounded(number: float) -> float:
     """``number`` to twelve significant digits, so that sums of equal terms in different orders are equal; monotone."""
     if number == 0.0 or number == INF:
@@ -52,7 +52,7 @@ def rounded(number: float) -> float:
     return np.rint(number / unit) * unit
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     """``goals``: the lexicographic figures of a nest that costs ``sums`` (and at least ``energy``), constants left out."""
     cycles = scale.cycles
@@ -73,7 +73,7 @@ def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
             goals[g] = rounded(scale.constant[goal - GOAL_METRIC] + sums[goal - GOAL_METRIC])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def beats(one: Any, other: Any) -> bool:
     """Whether ``one`` is lexicographically below ``other``."""
     for g in range(GOALS):
@@ -84,7 +84,7 @@ def beats(one: Any, other: Any) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def search_labels(
     machine: Machine,
     plan: Plan,
@@ -140,13 +140,13 @@ def search_labels(
     made = 1
     winner = -1
     for slot in range(root, -1, -1):
-        label = by_slot[slot]
+        label = np.int64(by_slot[slot])
         while label >= 0:
-            following = links[label, 4]
+            following = np.int64(links[label, 4])
             if links[label, 3] == -2:
                 label = following
                 continue
-            node = links[label, 2]
+            node = np.int64(links[label, 2])
             for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
                 kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
                 if kind == END:
@@ -206,7 +206,7 @@ def search_labels(
                         values[x] = ahead[x, source, target]
                         for y in range(kinds):
                             values[x] += mixes[x, tracked[y]] * steps[y]
-                    _bound(scale, mixes, values, kinds, bounds, goals)
+                    bound_goals(scale, mixes, values, kinds, bounds, goals)
                     if not beats(goals, best) and not (ties and not beats(best, goals)):
                         continue
                     # dominance at (source, target)
@@ -264,8 +264,8 @@ def search_labels(
     return found, made, True
 
 
-@njit(cache=True, nogil=True)
-def _bound(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: Any, goals: Any) -> None:
+@njit(cache=True, nogil=True, error_model="numpy")
+def bound_goals(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: Any, goals: Any) -> None:
     """Lower bounds on the goals from bounds on every metric and on mixtures of them."""
     for x in range(first_mix, mixes.shape[0]):
         if mixes[x, ENERGY] == 0.0:
@@ -295,7 +295,7 @@ def _bound(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: Any, g
                         goals[g] = max(goals[g], rounded(product))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _least_product(mixture: float, weight: float, energy: float, cycles: float) -> float:
     """Least ``E * C`` with ``E + weight * C >= mixture``, ``E >= energy``, ``C >= cycles``.
 
@@ -306,7 +306,7 @@ def _least_product(mixture: float, weight: float, energy: float, cycles: float) 
     return min((mixture - weight * cycles) * cycles, energy * (mixture - energy) / weight) * (1.0 - 1e-12)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _looped(plan: Plan, tables: Tables, links: Any, label: int) -> int:
     node, before = links[label, 2], links[links[label, 0], 2]
     if node == before:

@@ -125,7 +125,7 @@ def build_plan(program: Program, levels: int) -> kernels.Plan:
     as_int: Any = lambda numbers: np.array(numbers, dtype=np.int64)  # noqa: E731
     return kernels.Plan(
         kept, as_int(transfers.tensor), as_int(transfers.child), as_int(transfers.parent),
-        as_int([own[0] for own in transfers.kept]), program.ops, program.op_pays, program.op_slides,
+        as_int([own[0] for own in transfers.kept]), as_int(transfers.late), program.ops, program.op_pays, program.op_slides,
         program.pay_first, program.pay_last, program.slides, program.slot_ops, program.root,
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def build_tables(space: Mapspace, machine: kernels.Machine, plan: kernels.Plan, 
         fits=np.zeros((levels, nodes), dtype=np.bool_),
         filled=np.zeros((levels, nodes)),
         cycles=np.zeros(1),
-        floor=np.zeros(1),
+        floor=np.zeros(len(machine.weights)),
         still=np.array(still, dtype=np.bool_),
         slide_start=np.zeros(len(plan.slides), dtype=np.int64),
         value_of_transfer=np.zeros((transfers, nodes)),

@@ -20,8 +20,9 @@ from stitchloop.mapspace.space import Mapspace
 END, EXIT, FREE, PAY, STEP, SLIDE = range(6)
 """Operations: the whole nest is walked; leave a level; loop over a rank at no cost; pay; pay and loop; the same with halo."""
 
-COLUMNS = 12
-"""kind, destination, source, rank, level, least bound, greatest bound, first of its destination, payments, slides."""
+COLUMNS = 13
+"""kind, destination, source, rank, level, least bound, greatest bound, first of its destination, payments
+(from, to), slides (from, to), whether a payment to the same slot stands beside it."""
 
 UNLIMITED = 1 << 62
 
@@ -43,9 +44,16 @@ class Transfers:
     """Index of each tensor's first transfer; one entry more than tensors."""
     kept: tuple[tuple[int, ...], ...]
     """Levels that keep each tensor, inner to outer."""
+    late: tuple[int, ...]
+    """Per tensor: the fan-out above which the compute units' own transfer is settled, or -1 when spatial factors settle it.
+
+    Such a transfer (child -1) stands after all others. What it costs depends on the tiles that the fan-out spreads, where
+    an index expression sums several ranks that it may spread.
+    """
 
     @classmethod
-    def of(cls, keeps: Sequence[frozenset[str]], names: Sequence[str]) -> Transfers:
+    def of(cls, space: Mapspace, keeps: Sequence[frozenset[str]]) -> Transfers:
+        names = [tensor.name for tensor in space.einsum.tensors]
         tensors: list[int] = []
         children: list[int] = []
         parents: list[int] = []
@@ -57,11 +65,33 @@ class Transfers:
                 children.append(child)
                 parents.append(parent)
             first.append(len(tensors))
-        return cls(tuple(tensors), tuple(children), tuple(parents), tuple(first), kept)
+        late = tuple(_late(space, t, levels[0]) for t, levels in enumerate(kept))
+        for t, fanout in enumerate(late):
+            if fanout >= 0:
+                tensors.append(t)
+                children.append(-1)
+                parents.append(kept[t][0])
+        return cls(tuple(tensors), tuple(children), tuple(parents), tuple(first), kept, late)
+
+    def computed(self, tensor: int) -> int:
+        """Number of the late transfer of a tensor."""
+        return self.first[-1] + sum(fanout >= 0 for fanout in self.late[:tensor])
 
     def begun(self, tensor: int, level: int) -> int:
         """Transfers of the tensor whose child is inside ``level``."""
         return sum(1 for k in self.kept[tensor][:-1] if k < level)
+
+
+def _late(space: Mapspace, tensor: int, innermost: int) -> int:
+    """The outermost fan-out up to level ``innermost`` that may spread tiles of different extents over a sum of ranks."""
+    einsum = space.einsum
+    for i in range(innermost, 0, -1):
+        inside = [rank for rank in einsum.ranks if any(level.temporal.factors[rank].high != 1 for level in space.levels[:i])]
+        for terms in einsum.tensors[tensor].projection:
+            spread = [term.rank for term in terms if space.levels[i].spatial.factors[term.rank].high != 1]
+            if len(set(spread)) > 1 and set(spread) & set(inside):
+                return i
+    return -1
 
 
 @dataclass(frozen=True)
@@ -124,22 +154,9 @@ class _Builder:
             p, s = len(self.op_pays), len(self.op_slides)
             self.op_pays += pays
             self.op_slides += slides
-            self.ops.append(
-                [
-                    kind,
-                    number,
-                    source,
-                    rank,
-                    level,
-                    least,
-                    greatest,
-                    int(order == 0),
-                    p,
-                    len(self.op_pays),
-                    s,
-                    len(self.op_slides),
-                ]
-            )
+            beside = kind == SLIDE and any(other[0] == PAY and other[1] == source for other in ops)
+            numbers = [kind, number, source, rank, level, least, greatest, int(order == 0)]
+            self.ops.append([*numbers, p, len(self.op_pays), s, len(self.op_slides), int(beside)])
         self.slot_ops.append((start, len(self.ops)))
         self.memo[key] = number
         return number
@@ -179,6 +196,13 @@ class _Builder:
         kept = self.transfers.kept
         begun = tuple(n + (level in kept[t][:-1]) for t, n in enumerate(unpaid))
         source = self.start(level + 1, begun)
+        pays = []
+        for t, fanout in enumerate(self.transfers.late):
+            if fanout == level + 1:
+                q = self.transfers.computed(t)
+                pays.append(self.pays.setdefault((q, q + 1), len(self.pays)))
+        if pays:
+            source = self.slot((*key, "late"), [(PAY, source, 0, level, 0, 0, pays, [])])
         return self.slot(key, [(EXIT, source, 0, level, 0, 0, [], [])])
 
     def _unordered(self, level: int, rank: int) -> int:
@@ -283,7 +307,7 @@ class _Builder:
 def build_program(space: Mapspace, keeps: Sequence[frozenset[str]]) -> Program:
     """The program of a mapspace for fixed keep sets (one per level, inner to outer)."""
     einsum = space.einsum
-    transfers = Transfers.of(keeps, [tensor.name for tensor in einsum.tensors])
+    transfers = Transfers.of(space, keeps)
     builder = _Builder(space, transfers)
     root = builder.start(0, (0,) * len(einsum.tensors))
     pays = list(builder.pays)

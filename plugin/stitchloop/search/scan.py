@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import njit
 
 from stitchloop.search.kernels import (
     ENERGY,
-    INF,
     Machine,
     Plan,
     Tables,
@@ -17,12 +15,12 @@ from stitchloop.search.kernels import (
     count_words,
     lay_lattice,
     mix_metrics,
+    place,
     run_program,
     value_payments,
     value_slides,
-    walk,
 )
-from stitchloop.search.labels import GOALS, Scale, beats, rate
+from stitchloop.search.labels import Scale, beats, rate
 
 DROPPED, CLOSED, OPEN, EMPTY = range(4)
 """Its bound does not beat the incumbent; its optimum is known; neither; no nest is valid."""
@@ -56,7 +54,7 @@ class Task(NamedTuple):
     """float64[levels]: pJ per cycle and instance."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def scale_of(task: Task, tables: Tables) -> Scale:
     """The scale after :func:`stitchloop.search.kernels.count_constants`."""
     leakage = 0.0
@@ -66,7 +64,7 @@ def scale_of(task: Task, tables: Tables) -> Scale:
     return Scale(task.goals, task.resources, energy, leakage, tables.cycles[0], tables.constant)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def precedes(goals: Any, index: int, best: Any, best_index: int) -> bool:
     """Whether ``goals`` at ``index`` would replace the incumbent; equal figures are decided by the index."""
     if beats(goals, best):
@@ -74,70 +72,38 @@ def precedes(goals: Any, index: int, best: Any, best_index: int) -> bool:
     return index < best_index and not beats(best, goals)
 
 
-@njit(cache=True, nogil=True)
-def scan(
-    machine: Machine,
-    plan: Plan,
-    tables: Tables,
-    space: Space,
-    task: Task,
-    choices: Any,
-    first: int,
-    best: Any,
-    best_index: int,
-    status: Any,
-    bounds: Any,
-    loops: Any,
-) -> Any:
-    """Treat ``choices[*, levels, ranks]``, numbered from ``first``.
-
-    Fills ``status`` and ``bounds[*, GOALS]``, improves ``best[GOALS]`` and puts its loops into ``loops``.
-
-    Returns
-    -------
-    (number of loops, index of the incumbent, choice of the incumbent or -1 when it was not improved)
-    """
-    metrics = machine.weights.shape[0]
-    sums, floor, goals = np.zeros(metrics), np.zeros(metrics), np.zeros(GOALS)
-    mix, found = np.zeros(metrics), np.zeros((loops.shape[0], 3), dtype=np.int64)
-    count, chosen = 0, -1
+@njit(cache=True, nogil=True, error_model="numpy")
+def survey(
+    machine: Machine, plan: Plan, tables: Tables, task: Task, choices: Any, constants: Any, floors: Any, bounds: Any
+) -> bool:
+    """Constants, floors and bounds on the goals of all ``choices[*, levels, ranks]``; whether all constants are exact."""
+    exact = True
     for c in range(choices.shape[0]):
-        spatial = choices[c]
-        count_constants(machine, plan, spatial, tables)
-        scale = scale_of(task, tables)
-        floor[:] = 0.0
-        rate(scale, floor, tables.floor[0], bounds[c])
-        status[c] = DROPPED
-        if not precedes(bounds[c], first + c, best, best_index):
-            continue
-        nodes = lay_lattice(machine, spatial, tables)
-        count_words(machine, plan, spatial, tables, nodes)
-        mix[:] = 0.0
-        mix[task.primary] = 1.0
-        mix_metrics(machine, plan, tables, mix, space.rates)
-        value_payments(plan, tables, space.rates, nodes, space.payments)
+        place(machine, choices[c], tables)
+        exact = count_constants(machine, plan, choices[c], tables) and exact
+        constants[c, :] = tables.constant
+        floors[c, :] = tables.floor
+        rate(scale_of(task, tables), tables.floor, tables.floor[ENERGY], bounds[c])
+    return exact
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: Any) -> int:
+    """Fill everything in ``tables`` that a choice of spatial factors settles; the number of nodes."""
+    place(machine, choice, tables)
+    tables.constant[:] = constants
+    nodes = lay_lattice(machine, choice, tables)
+    count_words(machine, plan, choice, tables, nodes)
+    return nodes
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, relaxed: bool, slots: Any) -> float:
+    """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest."""
+    mix_metrics(machine, plan, tables, mix, space.rates)
+    value_payments(machine, plan, tables, space.rates, nodes, relaxed, space.payments)
+    if not relaxed:
         value_slides(machine, plan, tables, space.rates, nodes, space.slides)
-        run_program(plan, machine, tables, 0.0, nodes, space.payments, space.slides, space.slots)
-        least = space.slots[plan.root, 0]
-        if least == INF:
-            status[c] = EMPTY
-            bounds[c, :] = INF
-            continue
-        floor[task.primary] = least
-        rate(scale, floor, least if task.primary == ENERGY else tables.floor[0], bounds[c])
-        if not precedes(bounds[c], first + c, best, best_index):
-            continue
-        for m in range(metrics):
-            mix[:] = 0.0
-            mix[m] = 1.0
-            mix_metrics(machine, plan, tables, mix, space.singles[m])
-        length = walk(machine, plan, tables, space.rates, space.singles, space.payments, space.slots, sums, found)
-        rate(scale, sums, sums[ENERGY], goals)
-        status[c] = OPEN
-        if not beats(bounds[c], goals):
-            status[c] = CLOSED
-        if precedes(goals, first + c, best, best_index):
-            best[:] = goals
-            best_index, chosen, count = first + c, c, length
-            loops[:] = found
-    return count, best_index, chosen
+    buffers = mix[machine.buffer_metric]
+    run_program(plan, machine, tables, buffers, nodes, space.payments, space.slides, relaxed, slots)
+    return slots[plan.root, 0]
