@@ -133,10 +133,31 @@ def residual_conv(p: int, window: int, channels: int, k: int, stride: int = 1) -
     return Workload((first, conv, add))
 
 
+def common_input(i: int, k: int, l: int) -> Workload:  # noqa: E741
+    """Both Einsums read X."""
+    first = einsum(
+        "Weigh",
+        {"I1": i, "K1": k, "L1": l},
+        tensor("X", "I1", "K1"),
+        tensor("B", "K1", "L1"),
+        tensor("S", "I1", "L1", output=True),
+    )
+    second = einsum(
+        "Apply",
+        {"I2": i, "L2": l, "K2": k},
+        tensor("S", "I2", "L2"),
+        tensor("X", "I2", "K2"),
+        tensor("E", "L2", "K2", output=True),
+    )
+    return Workload((first, second))
+
+
 def random_workload(random: Random) -> Workload:
     """A small workload of one of the families above."""
     few = lambda: random.randint(1, 5)  # noqa: E731
-    kind = random.choice(["pair", "pair", "chain", "conv", "conv", "conv3", "conv2d", "elementwise", "readers", "residual"])
+    kind = random.choice(
+        ["pair", "pair", "chain", "conv", "conv", "conv3", "conv2d", "elementwise", "readers", "residual", "common"]
+    )
     match kind:
         case "pair":
             return gemm_pair(few(), few(), few(), few())
@@ -156,6 +177,8 @@ def random_workload(random: Random) -> Workload:
             )
         case "elementwise":
             return elementwise_middle(few(), few(), few(), few())
+        case "common":
+            return common_input(few(), few(), few())
         case "residual":
             return residual_conv(random.randint(2, 6), random.randint(1, 3), random.randint(1, 2), 2, random.choice([1, 1, 2]))
         case _:

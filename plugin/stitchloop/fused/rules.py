@@ -14,6 +14,8 @@ class Rules:
 
     refetch: bool
     """A block inside a ``sequential`` branch is lost when another branch runs in its space."""
+    follow_needs: bool
+    """Tiles follow what the consumers need, also where all Einsums of a group read one common tensor."""
     keep_unchanged: bool
     """An intermediate is kept, not recomputed, while its block stays the same or slides."""
     fresh_sums: bool
@@ -29,6 +31,8 @@ class Rules:
 REASONS: dict[str, str] = {
     "refetch": "a block stored inside a sequential branch is fetched again after another branch took its space; "
     "LoopTree counts it as kept",
+    "follow_needs": "an Einsum computes what its consumers need; where all Einsums below a branch read one common tensor, "
+    "LoopTree has them follow that tensor's tiles",
     "keep_unchanged": "an intermediate is kept while its block does not change or slides along one dimension; LoopTree looks "
     "at the loop right above its storage only, and recomputes",
     "fresh_sums": "the first read of a partial sum is left out after each recomputation and in each unit; LoopTree subtracts "

@@ -86,6 +86,9 @@ class Timeline:
     def _needed_steps(self, path: Path, joint: BranchPoint, lost: set[tuple[str, int]]) -> Steps:
         """In each iteration of the loops above the branch, the points that write what is missing of the output."""
         steps: Steps = defaultdict(set)
+        common = None if self.rules.follow_needs else self.structure.common_input(joint.group)
+        if common is not None:
+            return self._steps_of_common(path, joint, common)
         for output in self.structure.intermediates(path.einsum.name):
             need = self._need(output, joint.depth)
             if self.rules.keep_unchanged:
@@ -102,6 +105,19 @@ class Timeline:
                     steps[index].update(writers[element])
                 total += len(steps[index])
                 _limit(total, path)
+        return {index: steps[index] for index in sorted(steps) if steps[index]}
+
+    def _steps_of_common(self, path: Path, joint: BranchPoint, common: str) -> Steps:
+        """LoopTree's way with a tensor that all Einsums of a group read: what touches the head's tile of it is computed."""
+        (head,) = self.structure.heads(joint.group)
+        leading = self.structure.paths[head]
+        touching: dict[Point, list[Point]] = defaultdict(list)
+        for point in every_point(path):
+            touching[_element(path, path.einsum.tensor(common), point)].append(point)
+        steps: Steps = defaultdict(set)
+        for index, points in self.steps[head].items():
+            for element in elements_of(leading, leading.einsum.tensor(common), points):
+                steps[index[: joint.depth]].update(touching.get(element, ()))
         return {index: steps[index] for index in sorted(steps) if steps[index]}
 
     def _need(self, tensor: str, depth: int) -> Steps:

@@ -155,6 +155,11 @@ class Structure:
         """Whether one Einsum writes the tensor and another reads it."""
         return tensor in self.producers and bool(self.readers[tensor])
 
+    def common_input(self, group: tuple[str, ...]) -> str | None:
+        """The one tensor that all Einsums of a group with one head read; None if there is none or more than one."""
+        common = set.intersection(*({tensor.name for tensor in self.paths[name].einsum.inputs} for name in group))
+        return common.pop() if len(common) == len(self.heads(group)) == 1 else None
+
     def joint(self, einsum: str) -> BranchPoint | None:
         """The branch below which an Einsum is its own head: its loops begin there. None: at the root."""
         path = self.paths[einsum]

@@ -125,13 +125,11 @@ def unfaithful(workload: Workload, mapping: FusedMapping) -> list[str]:
     for members in groups.values():
         group = [name for branch in members for name in branch]
         heads = structure.heads(tuple(group))
-        common = set.intersection(*({t.name for t in structure.paths[name].einsum.inputs} for name in group))
+        common = structure.common_input(tuple(group))
         if len(heads) > 1:
             remarks.append(f"{' and '.join(heads)} both end below one branch node: there is no answer for a set with two heads")
-        elif len(group) > 1 and len(common) == 1:
-            remarks.append(
-                f"all of {', '.join(group)} read {common.pop()}: tiles follow that tensor and not what the consumers need"
-            )
+        elif len(group) > 1 and common is not None:
+            remarks.append(f"all of {', '.join(group)} read {common}: tiles follow that tensor and not what the consumers need")
     return remarks
 
 

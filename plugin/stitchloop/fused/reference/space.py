@@ -55,6 +55,9 @@ def _derived(
     structure: Structure, rules: Rules, path: Path, joint: BranchPoint, known: dict[str, Space], lost: dict[str, frozenset[int]]
 ) -> Space:
     """The space of an Einsum at the branch where its own loops begin: what computes the missing part of its output."""
+    common = None if rules.follow_needs else structure.common_input(joint.group)
+    if common is not None:
+        return _following(structure, path, joint, common, known)
     outputs = structure.intermediates(path.einsum.name)
     if len(outputs) != 1:
         raise NotSeparable(f"{path.einsum.name} has {len(outputs)} outputs that others read")
@@ -71,7 +74,7 @@ def _derived(
     for axis in (*missing, *idle):
         computed *= visits(axis)
     return Space(
-        _writing(path, output, missing),
+        _touching(path, output, missing),
         tuple(axis for axis in idle if levels_of(axis)),
         need.gates | frozenset(level for axis in need.idle for level in levels_of(axis) & memory.held if _repeats(axis, level)),
         need.skips or any(leaves(old) != leaves(new) for old, new in zip(need.dimensions, missing, strict=True)),
@@ -80,17 +83,27 @@ def _derived(
     )
 
 
-def _writing(path: Path, output: Tensor, missing: tuple[Axis, ...]) -> dict[str, Axis]:
-    """The points of an Einsum's ranks that write the missing part of its output."""
+def _following(structure: Structure, path: Path, joint: BranchPoint, common: str, known: dict[str, Space]) -> Space:
+    """LoopTree's way with a tensor that all Einsums of a group read: what touches the head's tile of it is computed."""
+    (head,) = structure.heads(joint.group)
+    space = known[head].seen_from(joint.depth)
+    access = structure.paths[head].einsum.tensor(common)
+    idle = tuple(axis for axis in space.others(access) if levels_of(axis))
+    ranks = _touching(path, path.einsum.tensor(common), space.dimensions(access))
+    return Space(ranks, idle, space.gates, space.skips, restarts=frozenset(range(joint.depth)))
+
+
+def _touching(path: Path, tensor: Tensor, parts: tuple[Axis, ...]) -> dict[str, Axis]:
+    """The points of an Einsum's ranks that access parts of a tensor."""
     ranks: dict[str, Axis] = {rank: interval(extent) for rank, extent in path.einsum.sizes.items()}
-    written = [term.rank for terms in output.projection for term in terms]
-    if len(set(written)) != len(written):
-        raise NotSeparable(f"{path.einsum.name} writes a diagonal of {output.name}")
-    for terms, axis in zip(output.projection, missing, strict=True):
+    ranked = [term.rank for terms in tensor.projection for term in terms]
+    if len(set(ranked)) != len(ranked):
+        raise NotSeparable(f"{path.einsum.name} accesses a diagonal of {tensor.name}")
+    for terms, axis in zip(tensor.projection, parts, strict=True):
         if len(terms) == 1 and terms[0].coefficient == 1:
             ranks[terms[0].rank] = axis
         elif terms or levels_of(axis):
-            raise NotSeparable(f"{path.einsum.name} writes {output.name} at a sum of ranks")
+            raise NotSeparable(f"{path.einsum.name} accesses {tensor.name} at a sum of ranks")
     return ranks
 
 
