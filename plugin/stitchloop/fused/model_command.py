@@ -179,5 +179,6 @@ def _summary(
             lines.append("  " + ", ".join(f"{d.figure} {d.sound:,} (LoopTree {d.looptree:,})" for d in alike[:8]))
             lines[-1] += f" and {len(alike) - 8} more" if len(alike) > 8 else ""
             lines.append(f"    {reason}")
+    lines += stats.notes
     lines += [f"LoopTree: {remark}" for remark in unfaithful(workload, mapping)]
     return Summary((escape(format_loop_nest(workload, mapping, names)), table, escape("\n".join(lines))))

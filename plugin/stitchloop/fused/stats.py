@@ -57,6 +57,8 @@ class FusedStats:
     operations: Mapping[str, int]
     capacity_varies: frozenset[int] = frozenset()
     differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Sentences for the user, such as why the other convention could not be compared."""
 
     def accesses(self, target: int) -> int:
         """Reads and writes of one memory."""
@@ -80,6 +82,7 @@ class FusedStats:
                 }
                 for d in self.differences
             ],
+            "notes": list(self.notes),
         }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
+from stitchloop.errors import InputError
 from stitchloop.fused.check import checked
 from stitchloop.fused.reference.counts import Counts, counts
 from stitchloop.fused.reference.needs import NotSeparable
@@ -42,11 +44,17 @@ def evaluate_fused(
     structure = checked(workload, mapping)
     found = _counts(structure, CONVENTIONS[convention])
     differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
     if compare:
-        other = _counts(structure, CONVENTIONS["looptree" if convention == "sound" else "sound"])
-        sound, looptree = (found, other) if convention == "sound" else (other, found)
-        differences = _differences(structure, sound, looptree)
-    return FusedStats(convention, found.capacity, found.reads, found.writes, found.operations, found.varies, differences)
+        other: Convention = "looptree" if convention == "sound" else "sound"
+        try:
+            counted = _counts(structure, CONVENTIONS[other])
+        except InputError as error:
+            notes = (f"not compared with the {other} convention: {error.found}",)
+        else:
+            sound, looptree = (found, counted) if convention == "sound" else (counted, found)
+            differences = _differences(structure, sound, looptree)
+    return FusedStats(convention, found.capacity, found.reads, found.writes, found.operations, found.varies, differences, notes)
 
 
 def _counts(structure: Structure, rules: Rules) -> Counts:
@@ -65,7 +73,10 @@ def _differences(structure: Structure, sound: Counts, looptree: Counts) -> tuple
     """Every figure that differs, with the rules that, switched alone or together, change it."""
     if sound == looptree:
         return ()
-    single = {rule.name: _counts(structure, with_one(rule.name)) for rule in fields(Rules)}
+    single = {}
+    for rule in fields(Rules):
+        with suppress(InputError):
+            single[rule.name] = _counts(structure, with_one(rule.name))
     found = []
     for quantity in _QUANTITIES:
         ours: Mapping[Any, int] = getattr(sound, quantity)
