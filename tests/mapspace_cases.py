@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.workload import Einsum, Tensor, Term

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Table = NDArray[np.int64]
-    """Per state: 0 when it is out of reach, else the most compute units that a way to it keeps in use."""
+    Table = NDArray[np.integer[Any]]
+    """Per state: 0 when it is out of reach; else the most compute units that a way to it keeps in use, or 1 where the
+    machine's parallelism has no lower bound."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Walk:
         self.mapspace = mapspace
         self.ranks = mapspace.einsum.ranks
         self.axes = [Axis(size, mapspace.imperfect) for size in mapspace.einsum.rank_sizes]
+        self.counts_units = mapspace.min_parallelism > 0
         kinds = ("spatial", "temporal", "capacity")
         self.steps = [Step(kind, index) for index in range(len(mapspace.levels)) for kind in kinds]
 
@@ -135,8 +137,12 @@ class Walk:
         reached, most = np.zeros_like(table), min(space.spatial.fanout, space.spatial.max_used or space.spatial.fanout)
         for bounds, moved in self.spatial_vectors(step.index, table, most, back):
             if prod(bounds.values()) >= space.spatial.min_used and space.spatial.fits(bounds):
-                np.maximum(reached, moved * prod(bounds.values()), out=reached)
+                np.maximum(reached, moved * self.units(bounds), out=reached)
         return reached
+
+    def units(self, bounds: dict[str, int]) -> int:
+        """By what spatial bounds multiply the compute units in use, where they are counted."""
+        return prod(bounds.values()) if self.counts_units else 1
 
     def spatial_vectors(self, index: int, table: Table, most: int, back: bool = False) -> Iterator[tuple[dict[str, int], Table]]:
         """Spatial bounds of one level, by rank, whose product is at most ``most``, each with the table that it leads to."""
@@ -203,7 +209,8 @@ class Walk:
     def _corner(self, at: int) -> Table:
         import numpy as np
 
-        table = np.zeros([len(axis) for axis in self.axes], dtype=np.int64)
+        kind: Any = np.int64 if self.counts_units else np.int8
+        table: Table = np.zeros([len(axis) for axis in self.axes], dtype=kind)
         table[(at,) * len(self.axes)] = 1
         return table
 

@@ -151,7 +151,7 @@ def _joining(walk: Walk, index: int, before: Table, after: Table, most: int) -> 
     return [
         bounds
         for bounds, moved in walk.spatial_vectors(index, before, most)
-        if (moved * after * prod(bounds.values()) >= walk.least_used).any()
+        if (moved * after * walk.units(bounds) >= walk.least_used).any()
     ]
 
 
