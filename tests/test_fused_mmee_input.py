@@ -101,7 +101,7 @@ def test_result_documents_are_plain_json():
     assert document["mapspace_size"] > 10**6
     assert document["value"] == pytest.approx(stats["edp_J_cycle"])
     assert document["pareto"]
-    assert document["unfused"]["unfused_over_fused"] == pytest.approx(result.gain)
+    assert document["unfused"]["over_fused"] == pytest.approx(result.gain)
     by_level = sum(t["energy_pJ"] for level in stats["levels"].values() for t in level.values())
     parts = stats["energy_by_part_pJ"]
     assert by_level == pytest.approx(parts["DRAM"] + parts["Buffer"])

@@ -271,6 +271,16 @@ def test_unfused_moves_the_intermediate_tensor():
     assert result.gain == pytest.approx(result.unfused.dram / result.best.figures.dram)
 
 
+def test_best_grouping_of_a_chain():
+    """The middle layer's wide tensors do not fit: two groups beat one, and beat every Einsum alone."""
+    shape = shape_of(gemm_chain(64, [16, 512, 16, 512, 16]))
+    result = map_shape(shape, replace(MACHINE, capacity=2000), FusedOptions(("dram",), perfect=True))
+    values = {names: g for names in ("alone", "best") if (g := getattr(result, {"alone": "unfused", "best": "grouping"}[names]))}
+    assert values["best"].dram <= min(values["alone"].dram, result.best.figures.dram)
+    assert sum(map(len, values["best"].names)) == 4
+    assert values["best"].dram < values["alone"].dram
+
+
 def test_reconfigurable_array_fits_narrow_ranks():
     """Eight columns of use on 32 x 32 arrays; 128 x 8 are fully used."""
     shape, machine = shape_of(gemm_pair(1024, 8, 8, 8)), replace(MACHINE, port=Port())

@@ -83,7 +83,7 @@ def groups(shape: Shape, op: Op) -> dict[tuple[bool, ...], list[int]]:
 def placements(shape: Shape, at: int, machine: Machine, options: FusedOptions) -> tuple[Placement, ...]:
     """Every option for Einsum ``at``: the stationarity options, for each logical array shape."""
     op = shape.structure.ops[at]
-    split, arrays = _split(shape, machine, options)
+    split, arrays = split_rank(shape, machine, options)
     units = machine.rows * machine.columns
     shapes = [(r, units // r) for r in divisors(units)] if options.reconfigurable else [(machine.rows, machine.columns)]
     found: dict[tuple[str, tuple[Lanes, ...]], Placement] = {}
@@ -94,7 +94,7 @@ def placements(shape: Shape, at: int, machine: Machine, options: FusedOptions) -
     return tuple(found.values())
 
 
-def _split(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[int, int]:
+def split_rank(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[int, int]:
     """The rank that the arrays split among them: the longest that indexes every Einsum's output."""
     if machine.arrays == 1 or options.arrays == "heads":
         return -1, 1

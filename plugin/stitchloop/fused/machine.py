@@ -41,6 +41,8 @@ class Machine:
     dram_name: str = "DRAM"
     buffer_name: str = "Buffer"
     compute_name: str = "MAC"
+    inner_storage: tuple[str, ...] = ()
+    """Storage levels below the buffer."""
 
     @property
     def units(self) -> int:
@@ -89,6 +91,7 @@ def machine_of(architecture: Architecture, capacity: int | None = None) -> Machi
         dram_name=dram.name,
         buffer_name=buffer.name,
         compute_name=architecture.compute.name,
+        inner_storage=tuple(level.name for level in storage[:-2]),
     )
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from stitchloop.errors import InputError, NoMapping, Place
+from stitchloop.errors import InputError, Place
 from stitchloop.fused.ablation import mapspace
+from stitchloop.fused.array import split_rank
 from stitchloop.fused.cache import pruned_rows
-from stitchloop.fused.evaluate import Evaluator, rounds_of, softmax_of
+from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.exact import figures
+from stitchloop.fused.grouping import Groupings
 from stitchloop.fused.machine import Machine, machine_of
 from stitchloop.fused.nest import normalised
 from stitchloop.fused.options import ALIASES, OBJECTIVES, FusedOptions
-from stitchloop.fused.pair import shape_of, single
+from stitchloop.fused.pair import shape_of
 from stitchloop.fused.prune import Pruned, prune
-from stitchloop.fused.result import FusedResult, Mapped, Unfused
+from stitchloop.fused.result import FusedResult, Mapped
 from stitchloop.fused.select import Candidate, Found, pareto, search
 from stitchloop.fused.shape import Shape
 from stitchloop.result import Certificate
@@ -109,8 +111,11 @@ def map_shape(shape: Shape, machine: Machine, options: FusedOptions) -> FusedRes
         COUNTING,
         found.stopped,
     )
-    alone = unfused(shape, machine, options) if options.unfused and len(shape.structure.ops) > 1 else None
-    return FusedResult(shape, machine, options, winner, certificate, front, alone, _notes(shape, machine, options))
+    result = FusedResult(shape, machine, options, winner, certificate, front, notes=_notes(shape, machine, options))
+    if not options.unfused or len(shape.structure.ops) == 1:
+        return result
+    groupings = Groupings(shape, machine, options, map_shape)
+    return replace(result, unfused=groupings.alone, grouping=groupings.best(result))
 
 
 def _floor(winner: Mapped, found: Found, name: str) -> float:
@@ -147,32 +152,17 @@ def _mapped(evaluator: Evaluator, candidate: Candidate) -> Mapped:
     return Mapped(template, tiles, placements, figures(shape, evaluator.machine, evaluator.options, template, tiles, placements))
 
 
-def unfused(shape: Shape, machine: Machine, options: FusedOptions) -> Unfused | None:
-    """The Einsums one by one, each at its own best for the same objectives; None when one of them fits no buffer."""
-    plain = replace(options, softmax="none", pareto=(), unfused=False, ablation="full")
-    parts = []
-    try:
-        for at in range(len(shape.structure.ops)):
-            alone = shape_of(single(shape, at))
-            parts.append((alone, map_shape(alone, machine, plain).best))
-    except NoMapping:
-        return None
-    elements, cycles = softmax_of(shape, machine, options)
-    energy = sum(mapped.figures.energy for _, mapped in parts)
-    energy += options.softmax_ops * elements * shape.copies * machine.elementary
-    total = sum(mapped.figures.cycles for _, mapped in parts) + cycles * rounds_of(shape, machine, options)
-    return Unfused(
-        tuple(parts), energy, total,
-        sum(mapped.figures.dram for _, mapped in parts), max(mapped.figures.buffer_demand for _, mapped in parts),
-    )  # fmt: skip
-
-
 def _notes(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[str, ...]:
     notes = []
     if options.softmax != "none":
         how = "beside the arrays" if options.softmax == "overlapped" else "before the consumer, one after the other"
         notes.append(f"softmax: {options.softmax_ops:g} operations per element, {how}")
-    if machine.arrays > 1:
+    if machine.inner_storage:
+        names = ", ".join(machine.inner_storage)
+        notes.append(f"{names} inside the arrays: what a stationarity option keeps there is free of energy")
+    if machine.arrays > 1 and options.arrays == "split" and split_rank(shape, machine, options)[0] < 0:
+        notes.append(f"no rank is common to all outputs: one of the {machine.arrays} arrays works")
+    elif machine.arrays > 1:
         how = "share each head" if options.arrays == "split" else "take a head each, with a buffer share of its own"
         notes.append(f"{machine.arrays} arrays of {machine.rows} x {machine.columns} {how}")
     if options.reconfigurable:

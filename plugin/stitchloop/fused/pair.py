@@ -330,9 +330,3 @@ def canonical(shape: Shape) -> Shape:
         own_names=tuple({new[r]: n for r, n in names.items() if r in new} for names in shape.own_names),
         tensor_names=tuple(names),
     )
-
-
-def single(shape: Shape, op: int) -> Workload:
-    """The workload of one Einsum of the chain alone."""
-    assert shape.workload is not None
-    return Workload((next(e for e in shape.workload.einsums if e.name == shape.einsum_names[op]),))

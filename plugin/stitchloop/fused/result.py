@@ -32,14 +32,22 @@ class Mapped:
 
 
 @dataclass(frozen=True)
-class Unfused:
-    """The same Einsums one after the other, the intermediate tensors through DRAM, each at its own best."""
+class Grouped:
+    """The chain in groups that run one after the other, the tensors between them through DRAM; each group at its own best.
 
-    parts: tuple[tuple[Shape, Mapped], ...]
+    ``names`` holds the Einsums of each group, ``parts`` its mapping.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    parts: tuple[Mapped, ...]
     energy: float
     cycles: int
     dram: int
     buffer: int
+
+    @property
+    def text(self) -> str:
+        return " | ".join(" + ".join(names) for names in self.names)
 
     def objective(self, name: str) -> float:
         """Value of one of the objectives by name."""
@@ -63,8 +71,10 @@ class FusedResult:
     certificate : Certificate
     pareto : tuple of Mapped
         The front of ``options.pareto``, sorted by its first objective.
-    unfused : Unfused or None
-        None when it was not asked for or when some Einsum alone fits no buffer.
+    unfused : Grouped or None
+        Each Einsum alone. None when it was not asked for or when some Einsum alone fits no buffer.
+    grouping : Grouped or None
+        For chains of three and more, the best way to cut the chain into fused groups (all fused is one of them).
     """
 
     shape: Shape
@@ -73,7 +83,8 @@ class FusedResult:
     best: Mapped
     certificate: Certificate
     pareto: tuple[Mapped, ...] = ()
-    unfused: Unfused | None = None
+    unfused: Grouped | None = None
+    grouping: Grouped | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -130,23 +141,25 @@ class FusedResult:
             "reason": c.reason,
             "pareto": [{"values": list(p.values(self.options.pareto)), "mapping": self.mapping_json(p)} for p in self.pareto],
             "pareto_objectives": list(self.options.pareto),
-            "unfused": self._unfused_json(),
+            "unfused": self._grouped_json(self.unfused),
+            "best_grouping": self._grouped_json(self.grouping),
             "notes": list(self.notes),
             "mapping": self.mapping_json(self.best),
         }
 
-    def _unfused_json(self) -> dict[str, Any] | None:
-        if self.unfused is None:
+    def _grouped_json(self, grouped: Grouped | None) -> dict[str, Any] | None:
+        if grouped is None:
             return None
-        u = self.unfused
+        value = grouped.objective(self.options.objectives[0])
         return {
-            "energy_pJ": u.energy,
-            "cycles": u.cycles,
-            "edp_J_cycle": u.objective("edp"),
-            "dram_words": u.dram,
-            "buffer_words": u.buffer,
-            "value": u.objective(self.options.objectives[0]),
-            "unfused_over_fused": self.gain,
+            "groups": [list(names) for names in grouped.names],
+            "energy_pJ": grouped.energy,
+            "cycles": grouped.cycles,
+            "edp_J_cycle": grouped.objective("edp"),
+            "dram_words": grouped.dram,
+            "buffer_words": grouped.buffer,
+            "value": value,
+            "over_fused": value / self.value if self.value else None,
         }
 
     def mapping_json(self, mapped: Mapped) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stitchloop.fused.map import map_fused
 from stitchloop.fused.options import FusedOptions
 from stitchloop.fused.reference import FusedStats, evaluate_fused
-from stitchloop.fused.result import FusedResult
+from stitchloop.fused.result import FusedResult, Grouped
 from stitchloop.read.energy import require_energy
 from stitchloop.spec import Spec
 from stitchloop.write.files import to_json, write_files
@@ -112,19 +112,29 @@ def _figures(result: FusedResult) -> str:
 
 
 def _comparison(result: FusedResult) -> str:
-    name = result.options.objectives[0]
-    if result.unfused is None:
-        return ""
-    fused, apart = result.value, result.unfused.objective(name)
-    u = result.unfused
-    detail = f"{apart:,.6g} {UNITS[name]}, energy {u.energy / 1e6:,.3f} uJ, {u.cycles:,} cycles, DRAM {u.dram:,} words"
-    if fused < apart:
-        verdict = f"fused is {apart / fused:.3g} times better" if fused else "fused is better"
-    elif fused > apart:
-        verdict = f"unfused is {fused / apart:.3g} times better" if apart else "unfused is better"
-    else:
-        verdict = "both are equal"
-    return f"Unfused, each Einsum at its own best: {detail}. By {name} {verdict}.\n"
+    lines = []
+    name, u, g = result.options.objectives[0], result.unfused, result.grouping
+    if u is not None:
+        verdict = _verdict(result.value, u.objective(name), "fused", "unfused")
+        lines.append(f"Unfused, each Einsum at its own best: {_total(u, name)}. By {name} {verdict}.")
+    if g is not None and len(g.names) > 1:
+        verdict = _verdict(result.value, g.objective(name), "all fused", "this grouping")
+        lines.append(f"Best grouping: {g.text}: {_total(g, name)}. By {name} {verdict}.")
+    elif g is not None:
+        lines.append("No grouping of the chain into shorter fused groups is better.")
+    return "\n".join([*lines, ""])
+
+
+def _total(grouped: Grouped, name: str) -> str:
+    value = f"{grouped.objective(name):,.6g} {UNITS[name]}"
+    return f"{value}, energy {grouped.energy / 1e6:,.3f} uJ, {grouped.cycles:,} cycles, DRAM {grouped.dram:,} words"
+
+
+def _verdict(one: float, other: float, first: str, second: str) -> str:
+    if one == other:
+        return "both are equal"
+    better, ratio = (first, other / one if one else 0.0) if one < other else (second, one / other if other else 0.0)
+    return f"{better} is {ratio:.3g} times better" if ratio else f"{better} is better"
 
 
 def _front(result: FusedResult) -> RenderableType:
