@@ -23,7 +23,8 @@ class Rules:
     heed_no_reuse: bool
     """``exploits_reuse: false`` drops every block, not that of an intermediate only."""
     same_units: bool
-    """A memory above a branch has the same units for all Einsums below, whatever spatial loops the branches hold."""
+    """A memory above a branch has the same units for all Einsums below, whatever spatial loops the branches hold, and one
+    word that it reads serves all units below it that take it at the same time."""
     unite_readers: bool
     """Several readers of one tensor need the union of what each needs, and a block that they share moves once."""
 
@@ -40,7 +41,7 @@ REASONS: dict[str, str] = {
     "heed_no_reuse": "`exploits_reuse: false` drops the block at every step; LoopTree heeds it for intermediates only, and then "
     "for what is computed",
     "same_units": "spatial loops inside a branch do not split a memory's blocks above the branch; LoopTree counts the units of "
-    "each Einsum apart",
+    "each Einsum apart, and multicasts over spatial loops into the memory right below them only",
     "unite_readers": "several Einsums read one tensor: its block is what any of them needs, and moves once; LoopTree counts "
     "each apart",
 }

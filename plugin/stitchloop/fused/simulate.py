@@ -189,7 +189,7 @@ class _Traffic:
         fill: list[_Step],
     ) -> None:
         """Inputs, and outputs as LoopTree counts them: the first read is left out once."""
-        above = self.timeline.units(path, parent, tensor.name)
+        above = path.feeding_levels(parent, child, tensor.name, common=self.rules.same_units)
         below = self.timeline.units(path, child, tensor.name) if child else path.spatial_levels
         own = sum(len(elements) for step in fill for elements in step.new.values())
         joint = sum(len(elements) for step in fill for elements in _jointly(step.new, below, above).values())

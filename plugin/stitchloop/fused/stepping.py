@@ -90,12 +90,7 @@ class Timeline:
         if common is not None:
             return self._steps_of_common(path, joint, common)
         for output in self.structure.intermediates(path.einsum.name):
-            need = self._need(output, joint.depth)
-            if self.rules.keep_unchanged:
-                missing = self._missing(path, output, joint, need, lost)
-            else:
-                missing = self._missing_to_looptree(path, output, joint, need)
-            self.made[output] = missing
+            missing = self.made[output] = self._all_missing(path, output, joint, lost)
             writers: dict[Point, list[Point]] = defaultdict(list)
             for point in every_point(path):
                 writers[_element(path, path.einsum.tensor(output), point)].append(point)
@@ -120,18 +115,25 @@ class Timeline:
                 steps[index[: joint.depth]].update(touching.get(element, ()))
         return {index: steps[index] for index in sorted(steps) if steps[index]}
 
-    def _need(self, tensor: str, depth: int) -> Steps:
-        needs = []
-        for reader in self.structure.readers[tensor]:
+    def _all_missing(self, path: Path, output: str, joint: BranchPoint, lost: set[tuple[str, int]]) -> Steps:
+        """What is missing for all readers together; by LoopTree, what each of them lacks."""
+        readers = self.structure.readers[output]
+        parts = []
+        for some in [readers] if self.rules.unite_readers else [(reader,) for reader in readers]:
+            need = self._need(output, some, joint.depth)
+            if self.rules.keep_unchanged:
+                parts.append(self._missing(path, output, joint, need, lost))
+            else:
+                parts.append(self._missing_to_looptree(path, output, joint, need))
+        return {index: set.intersection(*(part.get(index, set()) for part in parts)) for index in parts[0]}
+
+    def _need(self, tensor: str, readers: tuple[str, ...], depth: int) -> Steps:
+        seen: Steps = defaultdict(set)
+        for reader in readers:
             path = self.structure.paths[reader]
-            seen: Steps = defaultdict(set)
             for index, points in self.steps[reader].items():
                 seen[index[:depth]] |= elements_of(path, path.einsum.tensor(tensor), points)
-            needs.append(seen)
-        every = sorted({index for seen in needs for index in seen})
-        if self.rules.unite_readers:
-            return {index: set().union(*(seen.get(index, set()) for seen in needs)) for index in every}
-        return {index: set.intersection(*(seen.get(index, set()) for seen in needs)) for index in every}
+        return {index: seen[index] for index in sorted(seen)}
 
     def _missing(self, path: Path, tensor: str, joint: BranchPoint, need: Steps, lost: set[tuple[str, int]]) -> Steps:
         """What the memory of an intermediate does not hold: it keeps one block per unit, and what of it slides along."""

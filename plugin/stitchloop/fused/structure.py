@@ -95,6 +95,19 @@ class Path:
             or (self.loops[level].branches == point.branches and point.node.target in self.loops[level].targets_below)
         )
 
+    def feeding_levels(self, parent: StoragePoint, child: StoragePoint | None, tensor: str, *, common: bool) -> frozenset[int]:
+        """Spatial loops each of whose iterations takes words of its own from ``parent`` into ``child`` (None: compute).
+
+        One word from a unit of the parent serves all units below it (``common``). LoopTree has one word serve the iterations
+        of those loops only whose next storage node is in the child's memory.
+        """
+        if common:
+            return self.unit_levels(parent, tensor, common=True)
+        units = self.unit_levels(child, tensor, common=False) if child else self.spatial_levels
+        target = child.node.target if child else self.compute.target
+        below = {level: [p.node.target for p in self.storages if p.depth > level] for level in units}
+        return frozenset(level for level in units if [*below[level], self.compute.target][0] != target)
+
     def branch_above(self, point: StoragePoint) -> tuple[BranchPoint, ...]:
         """The branches that a storage node stands inside of."""
         above = {point.address[:length] for length in range(len(point.address))}

@@ -89,7 +89,7 @@ class Context:
         if tensor.is_output or len(users) < 2 or not self.rules.unite_readers:
             return Need(self.dimensions(path, tensor), self.others(path, tensor), space.gates, space.skips)
         parting = next(branch for branch in path.branches if len(branch.address) >= len(point.address))
-        return needed(self.structure, self.rules, tensor.name, users, parting.depth, self.spaces)
+        return needed(self.structure, tensor.name, users, parting.depth, self.spaces)
 
     def silent_blocks(self, path: Path, point: StoragePoint, tensor: Tensor) -> list[BlockAxis]:
         """The iterations of the loops that do not index the tensor, as its node sees them."""

@@ -93,7 +93,7 @@ class _Traffic:
         return joint.depth if joint and tensor.name in self.structure.intermediates(path.einsum.name) else 0
 
     def _fill(self, path: Path, tensor: Tensor, parent: StoragePoint, child: StoragePoint | None) -> Fill:
-        above = self.context.units(path, parent, tensor)
+        above = path.feeding_levels(parent, child, tensor.name, common=self.rules.same_units)
         if child is None:
             spatial = path.spatial_levels
             axes = (*self.context.dimensions(path, tensor), *self.context.others(path, tensor))

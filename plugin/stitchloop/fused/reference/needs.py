@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from stitchloop.fused.reference.axis import Axis, Loop, levels_of, merged, silent, summed, truncated
 from stitchloop.fused.reference.sets import EMPTY, intersection, size, union
-from stitchloop.fused.rules import Rules
 from stitchloop.fused.structure import Structure
 from stitchloop.workload import Tensor
 
@@ -74,26 +73,37 @@ class Need:
     skips: bool
 
 
-def needed(structure: Structure, rules: Rules, tensor: str, readers: Sequence[str], depth: int, known: dict[str, Space]) -> Need:
-    """What some readers of a tensor need: the union, or by LoopTree the intersection.
+def needed(structure: Structure, tensor: str, readers: Sequence[str], depth: int, known: dict[str, Space]) -> Need:
+    """What some readers of a tensor need in all.
 
     Raises
     ------
     NotSeparable
         Where that is no product over axes.
     """
-    needs = []
+    together: Need | None = None
     for reader in readers:
         space = known[reader].seen_from(depth)
         access = structure.paths[reader].einsum.tensor(tensor)
-        needs.append(Need(space.dimensions(access), space.others(access), space.gates, space.skips))
-    together = needs[0]
-    for need in needs[1:]:
-        found = together if need == together else _united(together, need) if rules.unite_readers else _common(together, need)
-        if found is None:
+        need = Need(space.dimensions(access), space.others(access), space.gates, space.skips)
+        together = need if together is None or need == together else _united(together, need)
+        if together is None:
             raise NotSeparable(f"the readers of {tensor} need different parts of it")
-        together = found
+    assert together is not None
     return together
+
+
+def common_part(tensor: str, needs: Sequence[Need]) -> Need:
+    """What several needs have in common; raises :class:`NotSeparable` where that is no product over axes."""
+    common = needs[0]
+    for need in needs[1:]:
+        if need != common:
+            pairs = zip(common.dimensions, need.dimensions, strict=True)
+            found = _joined(common, need, [merged(a, b, intersection) for a, b in pairs])
+            if found is None:
+                raise NotSeparable(f"the readers of {tensor} have too little in common")
+            common = found
+    return common
 
 
 def _united(one: Need, other: Need) -> Need | None:
@@ -112,11 +122,6 @@ def _united(one: Need, other: Need) -> Need | None:
     if sum(a != b for a, b in pairs) > 1:
         return None
     return _joined(one, other, [merged(a, b, union) for a, b in pairs])
-
-
-def _common(one: Need, other: Need) -> Need | None:
-    """The intersection of two needs, which is a product."""
-    return _joined(one, other, [merged(a, b, intersection) for a, b in zip(one.dimensions, other.dimensions, strict=True)])
 
 
 def _joined(one: Need, other: Need, dimensions: list[Axis | None]) -> Need | None:

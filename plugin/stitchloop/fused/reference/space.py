@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from stitchloop.fused.reference.axis import (
     Axis,
@@ -15,7 +16,7 @@ from stitchloop.fused.reference.axis import (
     slides,
     tiled,
 )
-from stitchloop.fused.reference.needs import Need, NotSeparable, Space, leaves, needed, visits
+from stitchloop.fused.reference.needs import Need, NotSeparable, Space, common_part, leaves, needed, visits
 from stitchloop.fused.reference.sets import EMPTY, interval
 from stitchloop.fused.rules import Rules
 from stitchloop.fused.structure import BranchPoint, Path, StoragePoint, Structure
@@ -62,25 +63,37 @@ def _derived(
     if len(outputs) != 1:
         raise NotSeparable(f"{path.einsum.name} has {len(outputs)} outputs that others read")
     output = path.einsum.tensor(outputs[0])
-    need = needed(structure, rules, output.name, structure.readers[output.name], joint.depth, known)
-    memory = _memory(rules, path, output.name, joint, need, lost.get(output.name, frozenset()))
+    readers = structure.readers[output.name]
+    needs = [needed(structure, output.name, some, joint.depth, known) for some in _together(rules, readers)]
+    lost_levels = lost.get(output.name, frozenset())
+    memories = [_memory(rules, path, output.name, joint, need, lost_levels) for need in needs]
+    missing = common_part(output.name, list(map(_missing, needs, memories)))
+    return Space(
+        _touching(path, output, missing.dimensions),
+        tuple(axis for axis in missing.idle if levels_of(axis)),
+        missing.gates,
+        missing.skips,
+        prod(visits(axis) for axis in (*missing.dimensions, *missing.idle)),
+        frozenset(range(joint.depth)) - memories[0].held,
+    )
+
+
+def _together(rules: Rules, readers: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The readers whose needs count as one; LoopTree looks at what is missing for each apart, and computes what all lack."""
+    return [readers] if rules.unite_readers else [(reader,) for reader in readers]
+
+
+def _missing(need: Need, memory: _Memory) -> Need:
+    """What of a need the memory does not hold."""
     if any(slides(axis, memory.apart, memory.held) for axis in need.dimensions):
         raise NotSeparable("units side by side slide along one dimension")
-    missing = tuple(newly_visited(axis, memory.depth, memory.held, memory.apart) for axis in need.dimensions)
+    dimensions = tuple(newly_visited(axis, memory.depth, memory.held, memory.apart) for axis in need.dimensions)
     idle = tuple(first_only(axis, memory.held) for axis in need.idle)
-    if any(axis == EMPTY for axis in missing):
-        raise NotSeparable(f"{path.einsum.name} never runs")
-    computed = 1
-    for axis in (*missing, *idle):
-        computed *= visits(axis)
-    return Space(
-        _touching(path, output, missing),
-        tuple(axis for axis in idle if levels_of(axis)),
-        need.gates | frozenset(level for axis in need.idle for level in levels_of(axis) & memory.held if _repeats(axis, level)),
-        need.skips or any(leaves(old) != leaves(new) for old, new in zip(need.dimensions, missing, strict=True)),
-        computed,
-        frozenset(range(joint.depth)) - memory.held,
-    )
+    if any(axis == EMPTY for axis in dimensions):
+        raise NotSeparable("nothing is missing at any time")
+    stopped = frozenset(level for axis in need.idle for level in levels_of(axis) & memory.held if _repeats(axis, level))
+    skips = any(leaves(old) != leaves(new) for old, new in zip(need.dimensions, dimensions, strict=True))
+    return Need(dimensions, idle, need.gates | stopped, need.skips or skips)
 
 
 def _following(structure: Structure, path: Path, joint: BranchPoint, common: str, known: dict[str, Space]) -> Space:
@@ -166,7 +179,8 @@ def _losses(structure: Structure, rules: Rules, known: dict[str, Space]) -> dict
         for output in structure.intermediates(name) if joint is not None else ():
             assert joint is not None
             branches = path.branch_above(path.storages_of(output)[0])
-            need = needed(structure, rules, output, structure.readers[output], joint.depth, known) if branches else None
+            readers = structure.readers[output] if rules.unite_readers else structure.readers[output][:1]
+            need = needed(structure, output, readers, joint.depth, known) if branches else None
             levels = {
                 level
                 for branch in branches
