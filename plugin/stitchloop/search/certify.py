@@ -10,7 +10,8 @@ from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.result import Certificate, Result
-from stitchloop.search.exact import Outcome, Search, build_mapping
+from stitchloop.search.exact import Outcome, Search
+from stitchloop.search.nest import build_mapping
 from stitchloop.search.objectives import value_of
 from stitchloop.spec import Spec
 
@@ -70,9 +71,9 @@ def _result(mapspace: Mapspace, objectives: Sequence[str], outcome: Outcome, sec
     stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
     values = tuple(value_of(name, stats) for name in objectives)
     scale = 1e-12 if objectives[0] == "edp" else 1.0
-    bound = min(values[0], outcome.bound[0] * scale)
+    bound = min(values[0], outcome.bound * scale)
     certificate = Certificate(
-        optimal=outcome.finished,
+        optimal=not outcome.stopped_by,
         lower_bound=bound,
         mapspace_size=mapspace.size,
         evaluated=outcome.treated,

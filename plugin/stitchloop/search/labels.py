@@ -116,12 +116,13 @@ def search_labels(
         Least cost to the end of the nest in each mixture.
     heads, pool, links
         Work space: int32[slots, nodes], float64[labels, tracked], int32[labels, 5].
-    loops : int64[*, 3]
-        Gets (level, rank, bound) of the best nest, innermost first.
+    front, owners : float64[*, GOALS], int64[*]
+        The front and the labels at the ends of its nests, -1 for rows that were there before.
 
     Returns
     -------
-    (loops found or -1 when nothing better exists, labels made, whether the work space sufficed)
+    (label at the end of the best nest or -1 when nothing better exists, labels made, whether the work space sufficed,
+    rows of the front); :func:`trace` gives the nest of a label
     """
     ops = plan.ops
     kinds, mixtures, capacity = tracked.shape[0], mixes.shape[0], pool.shape[0]
@@ -138,7 +139,7 @@ def search_labels(
     heads[root, 0] = 0
     by_slot[root] = 0
     made = 1
-    winner = -1
+    winner = np.int64(-1)
     for slot in range(root, -1, -1):
         label = np.int64(by_slot[slot])
         while label >= 0:
@@ -153,6 +154,12 @@ def search_labels(
                     for x in range(kinds):
                         sums[tracked[x]] = pool[label, x]
                     rate(scale, sums, pool[label, 0], goals)
+                    if front_size >= 0:
+                        if not matched(front, front_size, goals):
+                            if front_size == front.shape[0]:
+                                return np.int64(-1), made, False, front_size
+                            front_size = insert(front, owners, front_size, goals, label)
+                        continue
                     if beats(goals, best) or (ties and winner < 0 and not beats(best, goals)):
                         best[:] = goals
                         winner = label
@@ -207,7 +214,10 @@ def search_labels(
                         for y in range(kinds):
                             values[x] += mixes[x, tracked[y]] * steps[y]
                     bound_goals(scale, mixes, values, kinds, bounds, goals)
-                    if not beats(goals, best) and not (ties and not beats(best, goals)):
+                    if front_size >= 0:
+                        if matched(front, front_size, goals):
+                            continue
+                    elif not beats(goals, best) and not (ties and not beats(best, goals)):
                         continue
                     # dominance at (source, target)
                     other = heads[source, target]
@@ -237,7 +247,7 @@ def search_labels(
                     if dominated:
                         continue
                     if made == capacity:
-                        return -1, made, False
+                        return np.int64(-1), made, False, front_size
                     for x in range(kinds):
                         pool[made, x] = steps[x]
                     links[made, 0], links[made, 1], links[made, 2] = label, o, target
@@ -246,22 +256,58 @@ def search_labels(
                     by_slot[source] = made
                     made += 1
             label = following
-    if winner < 0:
-        return -1, made, True
+    return winner, made, True, front_size
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def trace(plan: Plan, tables: Tables, links: Any, label: int, loops: Any) -> int:
+    """``loops[k] = (level, rank, bound)`` of the nest that ends in ``label``, innermost first; returns how many."""
     found = 0
-    label = winner
-    while links[label, 0] >= 0:
-        found += _looped(plan, tables, links, label) > 1
-        label = links[label, 0]
+    end = label
+    while links[end, 0] >= 0:
+        found += _looped(plan, tables, links, end) > 1
+        end = links[end, 0]
     at = found
-    label = winner
     while links[label, 0] >= 0:
         bound = _looped(plan, tables, links, label)
         if bound > 1:
             at -= 1
-            loops[at, 0], loops[at, 1], loops[at, 2] = ops[links[label, 1], 4], ops[links[label, 1], 3], bound
+            loops[at, 0], loops[at, 1], loops[at, 2] = plan.ops[links[label, 1], 4], plan.ops[links[label, 1], 3], bound
         label = links[label, 0]
-    return found, made, True
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def matched(front: Any, size: int, goals: Any) -> bool:
+    """Whether a row of the front is no worse than ``goals`` in every goal."""
+    for row in range(size):
+        better = True
+        for g in range(GOALS):
+            if front[row, g] > goals[g]:
+                better = False
+                break
+        if better:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
+    """Put ``goals`` into the front in place of the rows that it matches or beats; the new size."""
+    kept = 0
+    for row in range(size):
+        worse = True
+        for g in range(GOALS):
+            if front[row, g] < goals[g]:
+                worse = False
+                break
+        if not worse:
+            front[kept, :] = front[row, :]
+            owners[kept] = owners[row]
+            kept += 1
+    front[kept, :] = goals
+    owners[kept] = owner
+    return kept + 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,0 +1,151 @@
+"""The optimum, or the Pareto front, for one vector of spatial factors that its least energy does not settle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stitchloop.search import kernels, labels, scan
+from stitchloop.search.machine import build_tables, slide_values
+from stitchloop.mapspace.space import Mapspace
+
+LOOPS = 256
+"""Most loops of a nest; a nest has at most ranks x levels."""
+
+LABELS = 100_000
+"""First size of the label search's work space; it is enlarged when it does not suffice."""
+
+ROUNDS = (1.0, 0.3, 3.0, 0.1, 10.0, 0.03)
+"""Prices of the binding resource that are tried, in units of energy per cycle of the least-energy nest."""
+
+
+def workspace(space: Mapspace, machine: kernels.Machine, plan: kernels.Plan, nodes: int) -> tuple[kernels.Tables, scan.Space]:
+    """Work space of one thread for lattices of up to ``nodes`` nodes."""
+    transfers, payments = len(plan.transfer_tensor), len(plan.pay_first)
+    own = scan.Space(
+        np.zeros((transfers, 10)),
+        np.zeros((len(machine.weights), transfers, 10)),
+        np.zeros((payments, nodes)),
+        np.zeros(slide_values(machine, plan, nodes)),
+        np.zeros((len(plan.slot_ops), nodes)),
+    )
+    return build_tables(space, machine, plan, nodes), own
+
+
+@dataclass
+class Settler:
+    """Tables and mixtures for one vector of spatial factors, in the order in which they are made.
+
+    A *mixture* is a weight per metric. Its costs-to-go bound every nest and give one nest that is least in it. ``tracked``
+    are the metrics that goals depend on: energy, every resource that may stretch the cycles, and counted accesses.
+    """
+
+    machine: kernels.Machine
+    task: scan.Task
+    plan: kernels.Plan
+    tables: kernels.Tables
+    space: scan.Space
+    nodes: int
+    counted: range
+    with_buffers: bool = False
+    mixes: list[Any] = field(default_factory=list)
+    slots: list[Any] = field(default_factory=list)
+    costs: list[Any] = field(default_factory=list)
+    sums: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        metrics = len(self.machine.weights)
+        self.eye = np.eye(metrics)
+        for m in range(metrics):
+            kernels.mix_metrics(self.machine, self.plan, self.tables, self.eye[m], self.space.singles[m])
+        self.scale = scan.scale_of(self.task, self.tables)
+        self.active = [m for m in range(1, self.task.resources + 1) if self._most(m) > self.scale.cycles]
+        buffers = [self.machine.buffer_metric] if self.with_buffers else []
+        self.tracked = np.array([kernels.ENERGY, *self.active, *self.counted, *buffers], dtype=np.int64)
+
+    def _most(self, metric: int) -> float:
+        """An upper bound on a resource's cycles over all nests: a longer run never moves more words."""
+        tables, nodes, rates = self.tables, self.nodes, self.space.singles[metric]
+        total = float(tables.constant[metric])
+        for q, child in enumerate(self.plan.transfer_child):
+            fits = tables.fits[child, :nodes] if child >= 0 else np.ones(nodes, dtype=np.bool_)
+            if rates[q, 7:10].any() and fits.any():
+                share, reads = tables.share[q, :nodes][fits], tables.reads[q, :nodes][fits]
+                fills, again = np.maximum(share - rates[q, 5], 0.0), np.maximum(reads - rates[q, 6], 0.0)
+                total += float((rates[q, 7] * fills + rates[q, 8] * again + rates[q, 9] * reads).max())
+        return total
+
+    def mix(self, weights: Any) -> tuple[Any, Any] | None:
+        """Make the tables of one more mixture: (goals, loops) of a nest that is least in it, None when no nest is valid."""
+        table = np.empty_like(self.space.slots)
+        least = scan.price(self.machine, self.plan, self.tables, self.space, weights, self.nodes, False, table)
+        if len(self.mixes) < len(self.tracked):
+            self.costs.append(self.space.payments[:, : self.nodes].copy())
+        self.mixes.append(weights)
+        self.slots.append(table)
+        if least == np.inf:
+            return None
+        sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
+        length = kernels.walk(
+            self.machine, self.plan, self.tables, self.space.rates, self.space.singles, self.space.payments, table, sums, loops
+        )
+        labels.rate(self.scale, sums, sums[kernels.ENERGY], goals)
+        self.sums.append(sums)
+        return goals, loops[:length].copy()
+
+    def bounds(self) -> Any:
+        """Bounds on the goals from all mixtures made so far; all tracked metrics must be among them."""
+        kinds, metrics = len(self.tracked), np.zeros(len(self.eye))
+        roots = np.array([table[self.plan.root, 0] for table in self.slots])
+        metrics[self.tracked] = roots[:kinds]
+        goals = np.zeros(labels.GOALS)
+        labels.bound_goals(self.scale, np.array(self.mixes), roots, kinds, metrics, goals)
+        return goals
+
+    def first_mixes(self) -> list[Any]:
+        """The tracked metrics one by one, and the active resources together."""
+        together = [self.eye[self.active].sum(axis=0) / len(self.active)] if len(self.active) > 1 else []
+        return [self.eye[m] for m in self.tracked] + together
+
+    def later_mixes(self) -> list[Any]:
+        """Energy with the resource that binds the least-energy nest, at several prices."""
+        if not self.active:
+            return []
+        needed = {m: self.sums[0][m] + self.scale.constant[m] for m in self.active}
+        binding = max(self.active, key=lambda m: needed[m])
+        energy = self.scale.energy + self.scale.leakage * self.scale.cycles + self.sums[0][kernels.ENERGY]
+        price = energy / max(self.scale.cycles, needed[binding])
+        return [self.eye[kernels.ENERGY] + self.eye[binding] * price * factor for factor in ROUNDS]
+
+    def search(self, best: Any, ties: bool, front: Any, size: int, most_bytes: int) -> tuple[Any, list[Any], int] | None:
+        """The label search: (goals, [loops]) or, with ``size`` not negative, (front, loops per row); and labels made.
+
+        Of a front the first ``size`` rows are given; their loops are None. Returns None when ``most_bytes`` of work space do
+        not suffice.
+        """
+        capacity, rows_capacity, made_in_all = LABELS, 4 * max(size, 16), 0
+        heads = np.empty((len(self.plan.slot_ops), self.nodes), dtype=np.int32)
+        mixes, slots, costs = np.array(self.mixes), np.array(self.slots), np.array(self.costs)
+        while capacity * (8 * len(self.tracked) + 20) <= most_bytes:
+            pool, links = np.empty((capacity, len(self.tracked))), np.empty((capacity, 5), dtype=np.int32)
+            goals, rows = best.copy(), np.zeros((rows_capacity, labels.GOALS))
+            rows[: max(size, 0)] = front[: max(size, 0)]
+            owners = np.full(rows_capacity, -1, dtype=np.int64)
+            winner, made, sufficed, grown = labels.search_labels(
+                self.machine, self.plan, self.tables, self.scale, self.tracked, self.space.singles, costs, mixes, slots,
+                self.nodes, heads, pool, links, goals, ties, rows, size, owners,
+            )  # fmt: skip
+            made_in_all += int(made)
+            if sufficed:
+                ends = owners[:grown] if size >= 0 else [winner] if winner >= 0 else []
+                return (rows[:grown] if size >= 0 else goals), [self._trace(links, end) for end in ends], made_in_all
+            capacity, rows_capacity = capacity * 4, rows_capacity * 4
+        return None
+
+    def _trace(self, links: Any, label: int) -> Any:
+        if label < 0:
+            return None
+        loops = np.zeros((LOOPS, 3), dtype=np.int64)
+        return loops[: labels.trace(self.plan, self.tables, links, label, loops)].copy()
