@@ -15,9 +15,10 @@ from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.endtoend import Runs
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import Machine, machine_of
+from stitchloop.cascade.optimum import best_grouping, optimal
 from stitchloop.cascade.read import load_cascade, read_cascade
 from stitchloop.cascade.stitch import stitch
-from stitchloop.cascade.strategies import ALL_STRATEGIES, best_grouping, evaluate, optimal
+from stitchloop.cascade.strategies import ALL_STRATEGIES, evaluate
 from stitchloop.content import content_root
 from stitchloop.read import load_spec
 
@@ -80,10 +81,10 @@ def stitching() -> None:
 def grouping() -> None:
     for name in MODELS:
         layer = mamba(name)
-        seconds, found = timed(lambda layer=layer: optimal(Model(layer, machine())))
-        count = len(found.performance.groups)
+        seconds, (stitching, _) = timed(lambda layer=layer: optimal(Model(layer, machine())))
+        count = len(stitching.groups)
         print(f"optimal grouping, mamba-{name}: {count} groups, {seconds:.2f} s (target 10 s, {10 / seconds:.0f}x)")
-        nodes = found.stitching.nodes
+        nodes = stitching.nodes
         fast, grouped = timed(lambda layer=layer, nodes=nodes: best_grouping(Model(layer, machine()), nodes))
         plain, same = timed(lambda layer=layer, nodes=nodes: one_by_one(Model(layer, machine()), nodes))
         agree = abs(same / grouped.seconds - 1) < 1e-6

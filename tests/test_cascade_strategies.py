@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from cascade_machines import machine, mamba, shipped
 from cascade_strategies import random_cascade
+from stitchloop.cascade import optimum
 from stitchloop.cascade.endtoend import GUIDE, Runs, guide
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.mechanisms import MECHANISMS, generation_findings
+from stitchloop.cascade.optimum import best_grouping, floors, optimal
 from stitchloop.cascade.performance import IDEAL, Settings
-from stitchloop.cascade.stitch import STRATEGIES
-from stitchloop.cascade.strategies import ALL_STRATEGIES, around_state, best_grouping, evaluate, optimal, speed_of_light
+from stitchloop.cascade.stitch import STRATEGIES, stitch
+from stitchloop.cascade.strategies import ALL_STRATEGIES, around_state, evaluate, speed_of_light
 from stitchloop.errors import InputError, NoMapping
 
 
@@ -46,25 +48,49 @@ def test_dynamic_programming_equals_brute_force(seed, small):
 def test_the_optimum_never_loses_to_greedy(seed, name):
     cascade = random_cascade(seed, 9).with_sizes({"I": 30, "M": 100, "K": 50})
     model = Model(cascade, machine(name))
-    best = optimal(model).performance.seconds
+    best = optimal(model)[1].seconds
     assert all(best <= evaluate(model, strategy).performance.seconds * (1 + 1e-12) for strategy in STRATEGIES)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["mambalaya", "h100_like", "tpu_like"]))
+def test_no_group_is_faster_than_its_floor(seed, name):
+    cascade = random_cascade(seed, 8).with_sizes({"I": 30, "M": 100, "K": 50})
+    nodes = tuple((einsum.name,) for einsum in cascade.einsums)
+    for chosen in (Settings(), IDEAL):
+        model = Model(cascade, machine(name), chosen)
+        for stop in (3, 8):
+            for start, floor in zip(range(stop - 1, -1, -1), floors(model, nodes, stop), strict=True):
+                assert floor * (1 - 1e-9) <= model.group(nodes[start:stop]).seconds
+
+
+def test_long_cascades_have_bounded_groups_or_a_greedy_grouping(monkeypatch):
+    monkeypatch.setattr(optimum, "EXACT_UP_TO", 12)
+    monkeypatch.setattr(optimum, "LONGEST_GROUP", 4)
+    model = Model(random_cascade(3, 20).with_sizes({"I": 100, "M": 64}), machine("nvdla_like"))
+    best = optimal(model)[1]
+    greedy = [evaluate(model, strategy).performance for strategy in STRATEGIES]
+    assert best.seconds <= min(found.seconds for found in greedy)
+    bounded = best_grouping(model, tuple((name,) for name in stitch(model.cascade, "none").order), 4)
+    assert max(len(group.nodes) for group in bounded.groups) <= 4
+    assert best.seconds <= bounded.seconds
 
 
 @pytest.mark.parametrize(("model", "steps"), [("370m", 2048), ("2.8b", 1), ("2.8b", 777)])
 @pytest.mark.parametrize("words", [2**19, 2**24])
 def test_the_optimum_of_mamba_never_loses_to_greedy(model, steps, words):
     found = Model(mamba(model, steps), machine().with_buffer(words))
-    best = optimal(found)
-    assert all(best.performance.seconds <= evaluate(found, strategy).performance.seconds for strategy in STRATEGIES)
-    assert sorted(best.stitching.order, key=lambda name: int(name[1:])) == [f"E{n}" for n in range(1, 25)]
-    assert all(boundary.reason for boundary in best.stitching.cuts)
+    stitching, best = optimal(found)
+    assert all(best.seconds <= evaluate(found, strategy).performance.seconds for strategy in STRATEGIES)
+    assert sorted(stitching.order, key=lambda name: int(name[1:])) == [f"E{n}" for n in range(1, 25)]
+    assert all(boundary.reason for boundary in stitching.cuts)
 
 
 def test_nothing_beats_the_speed_of_light():
     for cascade in (mamba("370m", 512), mamba("2.8b", 1)):
         light = speed_of_light(cascade, machine()).seconds
-        assert light <= optimal(Model(cascade, machine(), IDEAL)).performance.seconds * (1 + 1e-9)
-        assert light <= optimal(Model(cascade, machine())).performance.seconds
+        assert light <= optimal(Model(cascade, machine(), IDEAL))[1].seconds * (1 + 1e-9)
+        assert light <= optimal(Model(cascade, machine()))[1].seconds
 
 
 def test_without_merging_the_shared_input_is_read_twice():

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PIN_SHARES = (0.0, 0.5, 1.0)
 """Shares of the spare capacity that may pin operands."""
+MOST_LEVELS = 16
+"""Different numbers of spilled intervals that are tried, from none to all."""
 FIRST_LOOK = 64
 """Candidates with the best lower bounds, evaluated first."""
 EQUAL = 1 + 1e-7
@@ -48,6 +50,7 @@ class Candidates:
         capacity = model.settings.capacity
         self.moves = moves_of(model.cascade, pipeline.names, () if capacity else model.settings.spilled)
         self.depths = len(pipeline.intervals) + 1 if capacity else 1
+        self.levels = np.unique(np.linspace(0, self.depths - 1, MOST_LEVELS + 1).round().astype(int))
         self.place = {name: s for s, segment in enumerate(pipeline.segments) for name in segment.names}
         self._collect_moves()
         self.cycles, self.live_sums = self._segment_cycles()
@@ -166,11 +169,12 @@ class Candidates:
         segments, intervals = self.pipeline.segments, self.pipeline.intervals
         tensors = sorted({i.tensor for i in intervals} | {tensor for tensor, _ in self.pipeline.whole})
         column = {tensor: i for i, tensor in enumerate(tensors)}
-        held = np.zeros((self.depths, len(segments), len(tensors)))
+        held = np.zeros((len(self.levels), len(segments), len(tensors)))
         for tensor, s in self.pipeline.whole:
             held[:, s, column[tensor]] = float(not self._passes_once(tensor, s))
         for position, interval in enumerate(intervals):
-            held[: position + 1, interval.start : interval.stop + 1, column[interval.tensor]] = 1.0
+            kept = np.searchsorted(self.levels, position, side="right")
+            held[:kept, interval.start : interval.stop + 1, column[interval.tensor]] = 1.0
         words = np.array([self.model.tile_words(tensor, self.tiles) for tensor in tensors]).reshape(len(tensors), len(self.count))
         streams = [min(2 * self._chunk_words(s), self.model.machine.buffer_words / 8) for s in range(len(segments))]
         return (held @ words + self.live_sums + np.array(streams)[:, None]).max(axis=1)
@@ -217,10 +221,11 @@ class Candidates:
         footprint = self.footprint[:, None, None, :] + kept * self.kept_state
         spare = capacity - footprint if settings.capacity else np.full_like(footprint, np.inf)
         self.shortfall = float(max(0.0, -spare.max()))
-        shape = (self.depths, len(states), len(shares), len(self.count))
+        shape = (len(self.levels), len(states), len(shares), len(self.count))
         spare = np.broadcast_to(spare, shape)
         chosen = np.nonzero(spare.ravel() >= 0)[0] if not self.shortfall else np.array([int(np.argmax(spare))])
-        self.depth, state, pin, self.tiling = np.unravel_index(chosen, shape)
+        level, state, pin, self.tiling = np.unravel_index(chosen, shape)
+        self.depth = self.levels[level]
         self.is_kept = np.array(states)[state] > 0
         self.spare = np.maximum(spare.ravel()[chosen], 0.0)
         self.n = self.count[self.tiling]

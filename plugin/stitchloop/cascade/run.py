@@ -95,7 +95,7 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
     if request.strategy == AUTO and outcome.runs is not None:
         shown.append(report.guide_table(guide(request.cascade, request.machine, request.settings)))
     plain = [path.name for path in written if path.parent == output]
-    folders = sorted({path.parent.name for path in written if path.parent != output})
+    folders = list(dict.fromkeys(path.parent.name for path in written if path.parent != output))
     where = " to ".join(dict.fromkeys((folders[0], folders[-1])))
     return [*shown, f"wrote {', '.join(plain)}, and LoopTree's files in {where}, all in {output}"]
 
@@ -121,7 +121,8 @@ def solve(request: Request) -> Outcome:
             choice = runs.choose(steps, request.generate or 0)
     else:
         model = Model(request.cascade, request.machine, request.settings)
-    every = {name: _evaluated(runs, model, name, steps, request) for name in ALL_STRATEGIES}
+    wanted = ALL_STRATEGIES if request.strategy == AUTO or request.figures else (request.strategy,)
+    every = {name: _evaluated(runs, model, name, steps, request) for name in wanted}
     unfused = runs.layer(UNFUSED, steps) if runs is not None else baseline(model, UNFUSED)
     name = request.strategy
     if name == AUTO:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.compute import volume as rank_volume
@@ -13,13 +11,11 @@ from stitchloop.cascade.machine import Machine
 from stitchloop.cascade.merge import Node
 from stitchloop.cascade.partition import equations_of, is_array_node
 from stitchloop.cascade.performance import Performance
-from stitchloop.cascade.stitch import STRATEGIES, Stitching, grouping, stitch
+from stitchloop.cascade.stitch import STRATEGIES, Stitching, stitch
 from stitchloop.cascade.traffic import Volume, moves_of, volume
 
 OPTIMAL = "optimal"
 ALL_STRATEGIES = (*STRATEGIES, OPTIMAL)
-
-Nodes = Sequence[Node]
 
 
 @dataclass(frozen=True)
@@ -37,58 +33,11 @@ class Evaluated:
 def evaluate(model: Model, strategy: str, *, merge: bool = True, reorder: bool = True) -> Evaluated:
     """Stitch the model's cascade by a strategy (``optimal`` too) and evaluate the groups."""
     if strategy == OPTIMAL:
-        return optimal(model, merge=merge, reorder=reorder)
+        from stitchloop.cascade.optimum import optimal
+
+        return Evaluated(*optimal(model, merge=merge, reorder=reorder))
     stitching = stitch(model.cascade, strategy, merge=merge, reorder=reorder)
     return Evaluated(stitching, model.evaluate((group.nodes for group in stitching.groups), strategy))
-
-
-def optimal(model: Model, *, merge: bool = True, reorder: bool = True) -> Evaluated:
-    """The contiguous grouping that takes the least time under the model, over the orders that the greedy strategies run in.
-
-    Dynamic programming: the best grouping of the first j nodes is the best of all last groups i..j behind the best grouping
-    of the first i. Every greedy grouping is contiguous in one of the orders, so that none of them can be faster.
-    """
-    greedy = [stitch(model.cascade, name, merge=merge, reorder=reorder) for name in STRATEGIES]
-    orders = dict.fromkeys(stitching.nodes for stitching in greedy)
-    found = min(
-        (best_grouping(model, order) for order in orders),
-        key=lambda performance: (bool(performance.shortfalls), performance.seconds),
-    )
-    stitching = grouping(model.cascade, [group.nodes for group in found.groups], OPTIMAL)
-    reasons = iter(_reasons(model, found))
-    boundaries = tuple(replace(b, reason=next(reasons)) if b.is_cut else b for b in stitching.boundaries)
-    reordered = stitching.nodes != greedy[0].nodes
-    return Evaluated(replace(stitching, boundaries=boundaries, reordered=reordered), found)
-
-
-def _reasons(model: Model, performance: Performance) -> list[str]:
-    """For each cut, what joining the two groups around it would cost."""
-    found = []
-    before: Node | None = None
-    for first, second in pairwise(performance.groups):
-        joined = model.group_seconds(first.nodes + second.nodes, before)
-        apart = first.seconds + second.seconds
-        found.append("joined they do not fit" if joined == float("inf") else f"joined {joined / apart - 1:+.2%}")
-        before = first.nodes[-1]
-    return found
-
-
-def best_grouping(model: Model, nodes: Nodes) -> Performance:
-    """The fastest way to cut the nodes, in this order, into groups; fewer groups among equals."""
-    best: list[tuple[float, int, int]] = [(0.0, 0, 0)]
-    for stop in range(1, len(nodes) + 1):
-        found = (float("inf"), stop, stop - 1)
-        for start in range(stop - 1, -1, -1):
-            before, groups, _ = best[start]
-            if before < found[0]:
-                seconds = model.group_seconds(tuple(nodes[start:stop]), nodes[start - 1] if start else None)
-                found = min(found, (before + seconds, groups + 1, start))
-        best.append(found)
-    cuts = [len(nodes)]
-    while cuts[-1]:
-        cuts.append(best[cuts[-1]][2])
-    cuts.reverse()
-    return model.evaluate((nodes[start:stop] for start, stop in pairwise(cuts)), OPTIMAL)
 
 
 def around_state(cascade: Cascade, strategy: str) -> list[tuple[Node, ...]]:
