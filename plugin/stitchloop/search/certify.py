@@ -1,21 +1,49 @@
-"""From a search to a result: checks every answer against the mapspace and the reference model, and writes the certificate."""
+"""From a search to a result: checks every answer against the mapspace and the reference model, and writes the certificate.
+
+Which count a certificate speaks of:
+
+- The search's count equals the model's, mapping by mapping, when no tensor rank sums several ranks and no compute units
+  stand side by side under the innermost level (:func:`counts_as_model`). The certificate then says ``timeloop``.
+- Otherwise a mapspace of up to :data:`LISTED` mappings is listed through the reference model: ``timeloop`` again.
+- Larger ones are certified under the same count without link transfers and without the two artefacts by which a wrap passes
+  for a slide or for rest; halo reuse along the innermost moving loop is in. The figures reported are always the model's own.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from stitchloop.errors import InputError, NoMapping
+from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
+from stitchloop.mapping import Mapping
 from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
-from stitchloop.result import Certificate, Result
-from stitchloop.search.exact import Outcome, Search
-from stitchloop.search.nest import build_mapping
-from stitchloop.search.objectives import value_of
+from stitchloop.result import Certificate, ParetoPoint, Result
+from stitchloop.search.objectives import completed, value_of
 from stitchloop.spec import Spec
+from stitchloop.stats import Stats
 
 Progress = Callable[[float, float, float], None]
+
+LISTED = 20_000
+"""Mapspaces up to this size are listed where the search's count is not the model's."""
+
+WITHOUT = "timeloop without link transfers and short wraps"
+"""The count of the search where tensor ranks sum several ranks."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A mapping with the model's figures, and what is proved of it."""
+
+    mapping: Mapping
+    stats: Stats
+    bound: float
+    evaluated: int
+    counting: str
+    stopped_by: str
 
 
 def map_spec(
@@ -50,34 +78,133 @@ def search_mapspace(
     """See :func:`stitchloop.search.search`."""
     start = time.perf_counter()
     deadline = None if time_limit is None else start + time_limit
-    outcome = Search(mapspace, objectives, threads, deadline, memory_limit_mb, progress).run()
-    if not outcome.incumbent.exists:
+    if mapspace.imperfect:
+        from stitchloop.search.imperfect import search_imperfect
+
+        found = search_imperfect(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
+    elif not counts_as_model(mapspace) and mapspace.size <= LISTED:
+        found = _list(mapspace, objectives, deadline)
+    else:
+        found = _search(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
+    if found is None:
         raise NoMapping("no mapping of the mapspace is valid", obstacles_of(mapspace))
-    return _result(mapspace, objectives, outcome, time.perf_counter() - start)
+    points, complete = _front(mapspace, pareto, deadline, memory_limit_mb) if pareto else ((), True)
+    broken = mapspace.contains(found.mapping)
+    if broken is not None:
+        raise AssertionError(f"the search left the mapspace: {broken}")
+    values = tuple(value_of(name, found.stats) for name in objectives)
+    reason = found.stopped_by or ("" if complete else "Pareto front incomplete: time or memory limit")
+    certificate = Certificate(
+        optimal=not reason,
+        lower_bound=min(values[0], found.bound),
+        mapspace_size=mapspace.size,
+        evaluated=found.evaluated,
+        seconds=time.perf_counter() - start,
+        counting=found.counting,
+        reason=reason,
+    )
+    return Result(tuple(objectives), values, found.mapping, found.stats, certificate, points)
 
 
-def obstacles_of(mapspace: Mapspace) -> tuple:
+def counts_as_model(mapspace: Mapspace) -> bool:
+    """Whether the search counts every mapping as the model does, link transfers and wraps included.
+
+    Tiles of a tensor whose ranks stand alone have no halo, and no wrap looks like a step: the strides of a rank's loops grow
+    by their bounds. Neighbours never hold each other's next tile: temporal strides are multiples of what the spatial loops
+    inside cover. Only compute units below the innermost level pass on what they share.
+    """
+    einsum = mapspace.einsum
+    if mapspace.levels[0].spatial.fanout > 1:
+        return False
+    for tensor in einsum.tensors:
+        ranks = [term.rank for terms in tensor.projection for term in terms if einsum.sizes[term.rank] > 1]
+        sums = any(len({term.rank for term in terms if einsum.sizes[term.rank] > 1}) > 1 for terms in tensor.projection)
+        if sums or len(set(ranks)) < len(ranks):
+            return False
+        if tensor.is_output and any(abs(term.coefficient) != 1 for terms in tensor.projection for term in terms):
+            return False
+    return True
+
+
+def obstacles_of(mapspace: Mapspace) -> tuple[Obstacle, ...]:
     """Why there is no valid mapping."""
     from stitchloop.mapspace.obstacles import obstacles
 
     return tuple(obstacles(mapspace))
 
 
-def _result(mapspace: Mapspace, objectives: Sequence[str], outcome: Outcome, seconds: float) -> Result:
+def _scale(name: str) -> float:
+    """What turns the search's first goal into the objective's unit (J instead of pJ)."""
+    return 1e-12 if name == "edp" else 1.0
+
+
+def _search(
+    mapspace: Mapspace,
+    objectives: Sequence[str],
+    deadline: float | None,
+    memory_limit_mb: float | None,
+    threads: int | None,
+    progress: Progress | None,
+) -> Found | None:
+    from stitchloop.search.exact import Search
+    from stitchloop.search.nest import build_mapping
+
+    outcome = Search(mapspace, objectives, threads, deadline, memory_limit_mb, progress).run()
+    if not outcome.incumbent.exists:
+        return None
     mapping = build_mapping(mapspace, outcome.incumbent)
-    broken = mapspace.contains(mapping)
-    if broken is not None:
-        raise AssertionError(f"the search left the mapspace: {broken}")
     stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
-    values = tuple(value_of(name, stats) for name in objectives)
-    scale = 1e-12 if objectives[0] == "edp" else 1.0
-    bound = min(values[0], outcome.bound * scale)
-    certificate = Certificate(
-        optimal=not outcome.stopped_by,
-        lower_bound=bound,
-        mapspace_size=mapspace.size,
-        evaluated=outcome.treated,
-        seconds=seconds,
-        reason=outcome.stopped_by,
-    )
-    return Result(tuple(objectives), values, mapping, stats, certificate)
+    same = counts_as_model(mapspace)
+    counting = TIMELOOP.name if same else WITHOUT
+    stopped = outcome.stopped_by
+    if not stopped and not outcome.exact:
+        stopped = "several fan-outs spread sums of ranks over the same tensor: the bound is a lower one"
+    return Found(mapping, stats, outcome.bound * _scale(completed(objectives)[0]), outcome.treated, counting, stopped)
+
+
+def _list(mapspace: Mapspace, objectives: Sequence[str], deadline: float | None) -> Found | None:
+    """Every mapping of a small mapspace through the reference model; of equal ones the first listed."""
+    evaluator, names = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP), completed(objectives)
+    best: tuple[tuple[float, ...], Mapping, Stats] | None = None
+    evaluated, stopped = 0, ""
+    try:
+        for mapping in mapspace.enumerate_mappings(fitting=True):
+            if best is not None and deadline is not None and time.perf_counter() > deadline:
+                stopped = "time limit"
+                break
+            if mapspace.contains(mapping) is not None:
+                continue
+            evaluated += 1
+            try:
+                stats = evaluator.evaluate(mapping)
+            except InvalidMapping:
+                continue
+            values = tuple(value_of(name, stats) for name in names)
+            if best is None or values < best[0]:
+                best = values, mapping, stats
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        stopped = "interrupted"
+    if best is None:
+        return None
+    return Found(best[1], best[2], 0.0 if stopped else best[0][0], evaluated, TIMELOOP.name, stopped)
+
+
+def _front(
+    mapspace: Mapspace, objectives: Sequence[str], deadline: float | None, memory_limit_mb: float | None
+) -> tuple[tuple[ParetoPoint, ...], bool]:
+    """The Pareto front with the model's figures; whether it is complete."""
+    from stitchloop.search.front import search_front
+    from stitchloop.search.nest import build_mapping
+
+    if not 2 <= len(objectives) <= 3:
+        raise InputError(None, f"a Pareto front of {len(objectives)} objectives", "give two or three")
+    evaluator = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP)
+    front = search_front(mapspace, objectives, deadline, memory_limit_mb)
+    points = []
+    for nest in front.nests:
+        mapping = build_mapping(mapspace, nest)
+        stats = evaluator.evaluate(mapping)
+        points.append(ParetoPoint(tuple(value_of(name, stats) for name in objectives), mapping, stats))
+    return tuple(points), front.complete

@@ -158,6 +158,8 @@ class Search:
                     break
             if not stopped:
                 stopped = self._settle_all()
+            if not stopped and self.incumbent.exists:
+                self._polish()
         except KeyboardInterrupt:
             stopped = "interrupted"
             if not self.incumbent.exists:
@@ -299,12 +301,31 @@ class Search:
         ]
         return "memory limit" if self.open else ""
 
-    def settler(self, survey: Surveyed, c: int, with_buffers: bool = False) -> Settler:
-        """Tables for one choice."""
+    def _polish(self) -> None:
+        """Of the nests with the incumbent's goals, spatial factors and keep sets, take one that keeps the fewest words."""
+        used = int(np.count_nonzero(self.goals != labels.NONE))
+        if used == labels.GOALS:
+            return
+        goals = self.goals.copy()
+        goals[used] = labels.GOAL_METRIC + self.machine.buffer_metric
+        k, c = divmod(self.incumbent.index, len(self.choices))
+        settler = self.settler(self.surveys[k], c, self.task._replace(goals=goals))
+        for weights in settler.first_mixes():
+            settler.mix(weights)
+        limit = self.incumbent.goals.copy()
+        limit[used] = np.inf
+        found = settler.search(limit, False, np.zeros((0, labels.GOALS)), -1, self.most_bytes // 8)
+        if found is not None:
+            for loops in found[1]:
+                self.incumbent = Incumbent(self.incumbent.goals, self.incumbent.index, self.incumbent.keeps, self.choices[c], loops)
+
+    def settler(self, survey: Surveyed, c: int, with_buffers: scan.Task | None = None) -> Settler:
+        """Tables for one choice; ``with_buffers`` is a task that also counts the words kept."""
         choice = self.bounds[c]
         tables, space = workspace(self.space, self.machine, survey.plan, self.nodes(choice[None]))
         nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c])
-        return Settler(self.machine, self.task, survey.plan, tables, space, nodes, self.counted, with_buffers)
+        task = with_buffers or self.task
+        return Settler(self.machine, task, survey.plan, tables, space, nodes, self.counted, with_buffers is not None)
 
     def settle(self, survey: Surveyed, c: int, index: int) -> bool:
         """Improve the incumbent by the optimum of one choice, if that precedes it; False when memory does not suffice.

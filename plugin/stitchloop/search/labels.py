@@ -101,9 +101,14 @@ def search_labels(
     links: Any,
     best: Any,
     ties: bool,
-    loops: Any,
+    front: Any,
+    front_size: int,
+    owners: Any,
 ) -> Any:
     """Best nest that beats ``best`` (``float64[GOALS]``, updated), or that equals it when ``ties``.
+
+    With ``front_size`` not negative, all nests instead that no other one, nor any of the first ``front_size`` rows of
+    ``front``, matches or beats in every goal.
 
     Parameters
     ----------
