@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from fused_chains import MACHINE, conv_pair, gemm_chain, gemm_pair, gemm_then_activation, scale_then_gemm
+from stitchloop.fused.block import Block
 from stitchloop.fused.cache import SHIPPED, decoded, digest, encoded, pruned_rows
 from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.monomials import Extent, at_most, full_extent, tile_extent, times, trip_count
 from stitchloop.fused.options import FusedOptions
 from stitchloop.fused.pair import shape_of
 from stitchloop.fused.prune import buffer_proof, dominates, extent_value, prune, routing
-from stitchloop.fused.select import Block
 from stitchloop.fused.shipped import common_structures
 from stitchloop.fused.template import Row, assemble, choices, skeletons
 

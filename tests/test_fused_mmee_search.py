@@ -188,7 +188,8 @@ def test_front_equals_that_of_all_points(names, perfect):
     options = FusedOptions(perfect=perfect, pareto=names, unfused=False)
     front = [p.values(names) for p in map_shape(shape, machine, options).pareto]
     ev = Evaluator(shape, machine, options, prune(shape.structure).rows, fold=False)
-    from stitchloop.fused.select import OBJECTIVES, Block
+    from stitchloop.fused.block import Block
+    from stitchloop.fused.options import OBJECTIVES
 
     grid = [g.ravel() for g in np.meshgrid(*(np.arange(len(axis)) for axis in ev.outer), indexing="ij")]
     block = Block(ev, np.arange(len(ev.rows)), grid)

@@ -11,8 +11,7 @@ best tile below a bound is looked up, not enumerated.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -22,85 +21,18 @@ import numpy as np
 
 from stitchloop.fused.array import ArrayCost, Mode, cost, placements
 from stitchloop.fused.machine import Machine
+from stitchloop.fused.matrices import Factors, Sums, Table
 from stitchloop.fused.monomials import Extent
 from stitchloop.fused.options import FusedOptions
 from stitchloop.fused.shape import Shape
+from stitchloop.fused.sharing import rounds_of, shares_of, softmax_of
 from stitchloop.fused.template import Row
 from stitchloop.fused.tilings import Axis, Passes, Variable, imperfect_axis, passes, perfect_axis
 
 EXACT = float(2**44)
 
-Factors = tuple[tuple[Variable, int], ...]
-
 QUERY_MATRICES = ("buffer_producer", "buffer_consumer", "dram", "compute_producer", "compute_consumer", "buffer_register")
 """The six query matrices by their published meaning."""
-
-
-class Table:
-    """Variables and monomials in order of first use, and the matrices made of them."""
-
-    def __init__(self) -> None:
-        self.variables: dict[Variable, int] = {}
-        self.monomials: dict[frozenset[tuple[Variable, int]], int] = {}
-
-    def add(self, factors: Iterable[tuple[Variable, int]]) -> int:
-        """Row number of a monomial."""
-        given = tuple(factors)
-        for variable, _ in given:
-            self.variables.setdefault(variable, len(self.variables))
-        return self.monomials.setdefault(frozenset(given), len(self.monomials))
-
-    @property
-    def exponents(self) -> np.ndarray:
-        """``Q``: monomials by variables."""
-        q = np.zeros((len(self.monomials), len(self.variables)))
-        for monomial, row in self.monomials.items():
-            for variable, exponent in monomial:
-                q[row, self.variables[variable]] = exponent
-        return q
-
-    def incidence(self, sums: Sequence[Sequence[tuple[int, float]]]) -> np.ndarray:
-        """Weights of the monomials in each sum: sums by monomials."""
-        weights = np.zeros((len(sums), len(self.monomials)))
-        for at, terms in enumerate(sums):
-            for monomial, weight in terms:
-                weights[at, monomial] += weight
-        return weights
-
-
-class Sums:
-    """Weights of monomials in a set of sums, over the monomials ``used`` in any of them."""
-
-    def __init__(self, weights: np.ndarray) -> None:
-        self.used = np.flatnonzero(weights.any(axis=0))
-        self.weights = np.ascontiguousarray(weights[:, self.used])
-
-    def at(self, monomials: Monomials, rows: np.ndarray | None = None) -> np.ndarray:
-        """The sums' values (or those of some of them): sums by columns."""
-        weights = self.weights if rows is None else self.weights[rows]
-        return weights @ monomials.rows(self.used)
-
-
-class Monomials:
-    """Values of the monomials at some columns, computed when first asked for."""
-
-    def __init__(self, ev: Evaluator, index: Sequence[np.ndarray]) -> None:
-        self.ev, self.index = ev, index
-        self.place = np.full(len(ev.table.monomials), -1)
-        self.values = np.empty((0, len(index[0]) if index else 1))
-
-    def rows(self, which: np.ndarray) -> np.ndarray:
-        missing = which[self.place[which] < 0]
-        if len(missing):
-            self.place[missing] = len(self.values) + np.arange(len(missing))
-            self.values = np.concatenate([self.values, self.ev.monomials(self.index, missing)])
-        return self.values[self.place[which]]
-
-    def keep(self, columns: np.ndarray) -> Monomials:
-        """The same at some of the columns."""
-        part = Monomials(self.ev, [i[columns] for i in self.index])
-        part.place, part.values = self.place.copy(), self.values[:, columns]
-        return part
 
 
 @dataclass(frozen=True)
@@ -428,26 +360,6 @@ class Evaluator:
                     traffic.append(terms)
         named["buffer_register"] = self.table.incidence(traffic)
         return named
-
-
-def shares_of(shape: Shape, machine: Machine, options: FusedOptions) -> int:
-    """Heads that lie in the buffer together: one, or one for each array that takes a head of its own."""
-    return min(machine.arrays, shape.copies) if options.arrays == "heads" else 1
-
-
-def rounds_of(shape: Shape, machine: Machine, options: FusedOptions) -> int:
-    """How many times one head's cycles pass until all heads are done."""
-    return -(-shape.copies // machine.arrays) if options.arrays == "heads" else shape.copies
-
-
-def softmax_of(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[int, int]:
-    """Elements that the softmax works on, and its cycles on the lanes that one head has: both for one head."""
-    if options.softmax == "none":
-        return 0, 0
-    elements = shape.words(0, len(shape.structure.ops[0].operands) - 1)
-    lanes = options.softmax_lanes or machine.columns * machine.arrays
-    lanes = max(1, lanes // (machine.arrays if options.arrays == "heads" else 1))
-    return elements, math.ceil(options.softmax_ops * elements / lanes)
 
 
 def _operations(mode: Mode) -> Factors:

@@ -10,11 +10,11 @@ from fractions import Fraction
 import numpy as np
 
 from stitchloop.fused.array import ArrayCost, Mode, Placement, cost
-from stitchloop.fused.evaluate import rounds_of, shares_of, softmax_of
 from stitchloop.fused.machine import Machine
 from stitchloop.fused.monomials import Extent
 from stitchloop.fused.options import FusedOptions
 from stitchloop.fused.shape import Shape
+from stitchloop.fused.sharing import rounds_of, shares_of, softmax_of
 from stitchloop.fused.template import Row, Template, Walk, block_words, compile_row
 from stitchloop.fused.tilings import Axis, Passes, Variable, passes
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from stitchloop.errors import NoMapping
-from stitchloop.fused.evaluate import rounds_of, softmax_of
 from stitchloop.fused.machine import Machine
 from stitchloop.fused.options import FusedOptions
 from stitchloop.fused.pair import shape_of
 from stitchloop.fused.result import FusedResult, Grouped
 from stitchloop.fused.shape import Shape
+from stitchloop.fused.sharing import rounds_of, softmax_of
 from stitchloop.workload import Workload
 
 LONGEST = 8

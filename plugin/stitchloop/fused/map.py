@@ -8,9 +8,11 @@ from dataclasses import replace
 from stitchloop.errors import InputError, Place
 from stitchloop.fused.ablation import mapspace
 from stitchloop.fused.array import split_rank
+from stitchloop.fused.block import Candidate
 from stitchloop.fused.cache import pruned_rows
 from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.exact import figures
+from stitchloop.fused.front import pareto
 from stitchloop.fused.grouping import Groupings
 from stitchloop.fused.machine import Machine, machine_of
 from stitchloop.fused.nest import normalised
@@ -18,7 +20,7 @@ from stitchloop.fused.options import ALIASES, OBJECTIVES, FusedOptions
 from stitchloop.fused.pair import shape_of
 from stitchloop.fused.prune import Pruned, prune
 from stitchloop.fused.result import FusedResult, Mapped
-from stitchloop.fused.select import Candidate, Found, pareto, search
+from stitchloop.fused.select import Found, search
 from stitchloop.fused.shape import Shape
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
