@@ -16,6 +16,7 @@ from stitchloop.cascade.machine import Machine, machine_of
 from stitchloop.cascade.mechanisms import generation_findings
 from stitchloop.cascade.performance import DETAILED, IDEAL
 from stitchloop.cascade.read import load_cascade
+from stitchloop.cascade.report import GENERATION, findings_table
 from stitchloop.cascade.strategies import ALL_STRATEGIES
 from stitchloop.cascade.traffic import grouping_volume
 from stitchloop.content import content_root
@@ -114,22 +115,9 @@ def readings(console: Console) -> None:
 def generation(console: Console) -> None:
     """Which cost makes less fusion win at one token a step."""
     for model in MODELS:
-        found = generation_findings(cascade(model), machine("mambalaya"))
-        names = [step.strategy for step in found[0].steps]
         title = f"generation, {model}: us per layer step (speed-up over MARCA-like)"
-        shown = table(title, "assumption", "MARCA-like", *names, "best", "full reads again")
-        for finding in found:
-            cells = [f"{step.seconds * 1e6:.1f} ({finding.speedup(step):.2f})" for step in finding.steps]
-            again = sum(group.reread_words for group in finding.steps[-1].groups) * 2
-            row = (f"{finding.unfused.seconds * 1e6:.1f}", *cells, finding.best.strategy, f"{again / 1e6:.0f} MB")
-            shown.add_row(finding.mechanism.name, *row)
-        console.print(shown)
-    console.print(
-        "As modelled, more fusion never loses: a step of every tensor fits in the buffer, so that a fused group is one tile.\n"
-        "Published, RI is best. That follows once a fused pipeline must run in several tiles: B is split, weights that do not\n"
-        "stay are read again, segments fill and drain per tile. RI groups are single segments and lose nothing. Array under-use\n"
-        "(64 rows of 256) and costly mode switches slow all strategies and change no order; a buffer under about 1 MB does."
-    )
+        console.print(findings_table(generation_findings(cascade(model), machine("mambalaya")), title))
+    console.print(GENERATION)
 
 
 def strategy_guide(console: Console) -> None:

@@ -108,6 +108,13 @@ def test_what_crosses_dram_and_the_spills_are_named(tmp_path):
     assert "spills" in done.stdout
 
 
+def test_why_less_fusion_wins_is_shown_with_its_evidence(tmp_path):
+    done = run("mamba-2.8b", "mambalaya", "--strategy", "ri", "--why", "--no-figures", "-o", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "pipelines in 8+ tiles" in done.stdout
+    assert "weights that do not stay are read again" in " ".join(done.stdout.split())
+
+
 def test_ideal_settings_reach_the_reference_output(tmp_path):
     run("mamba-370m", "mambalaya", "--strategy", "ri", "--ideal", "--no-figures", "--set", "sequence=65536", "-o", str(tmp_path))
     assert groups_of(tmp_path)["totals"]["seconds"] / (64 * 65536) * 1e9 == pytest.approx(99.9, rel=0.01)

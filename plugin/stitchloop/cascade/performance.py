@@ -12,6 +12,10 @@ computation as far as the buffer has room for them (the window W), so that with 
 ``IDEAL`` settings drop all of this: peak throughput of each mode, one operation a point, every tensor moved once, perfect
 overlap: ``max(sum of computing, sum of moving)``. Each refinement of ``DETAILED`` has a switch of its own in
 :class:`Settings`, so that what it costs can be told apart.
+
+Taken for granted: a group's Einsums share one tile size; groups do not overlap; weights, activations and state have one word
+size; partial sums never leave the chip; arrays are fed at the buffer's bandwidth whatever the network between them; DRAM has no
+latency, banks or refresh; energy is that of the reference tables, special functions counted as MACs.
 """
 
 from __future__ import annotations

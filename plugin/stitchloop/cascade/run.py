@@ -11,6 +11,7 @@ from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.endtoend import UNFUSED, Choice, Runs, guide, no_room
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import Machine
+from stitchloop.cascade.mechanisms import generation_findings
 from stitchloop.cascade.merge import Node
 from stitchloop.cascade.performance import DETAILED, Performance, Settings
 from stitchloop.cascade.specs import group_files
@@ -40,6 +41,8 @@ class Request:
     merge: bool = True
     reorder: bool = True
     figures: bool = True
+    why: bool = False
+    """Also show which costs make less fusion win at one token a step."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,10 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
     if outcome.choice is not None:
         shown.append(report.end_to_end_table(outcome.choice))
     if request.strategy == AUTO and outcome.runs is not None:
-        shown.append(report.guide_table(guide(request.cascade, request.machine, request.settings)))
+        shown += [report.guide_table(guide(request.cascade, request.machine, request.settings)), report.GENERATION]
+    if request.why and outcome.runs is not None:
+        findings = generation_findings(request.cascade, request.machine, request.settings)
+        shown += [report.findings_table(findings), report.GENERATION]
     plain = [path.name for path in written if path.parent == output]
     folders = list(dict.fromkeys(path.parent.name for path in written if path.parent != output))
     where = " to ".join(dict.fromkeys((folders[0], folders[-1])))

@@ -31,6 +31,7 @@ def stitch_command(
     ideal: Annotated[bool, typer.Option("--ideal", help="Peak throughput, every tensor moved once, perfect overlap.")] = False,
     no_merge: Annotated[bool, typer.Option("--no-merge", help="Do not merge Einsums over a shared input.")] = False,
     no_reorder: Annotated[bool, typer.Option("--no-reorder", help="Keep the given order of Einsums.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show which costs make less fusion win at one token a step.")] = False,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Write no pictures.")] = False,
 ) -> None:
     """Cut a cascade of Einsums into fusion groups, and say what each costs and what crosses DRAM.
@@ -59,6 +60,7 @@ def stitch_command(
         merge=not no_merge,
         reorder=not no_reorder,
         figures=not no_figures,
+        why=why,
     )
     screen = console()
     for part in run_stitch(request, output):
