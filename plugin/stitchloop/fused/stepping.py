@@ -85,10 +85,22 @@ class Timeline:
 
     def _needed_steps(self, path: Path, joint: BranchPoint, lost: set[tuple[str, int]]) -> Steps:
         """In each iteration of the loops above the branch, the points that write what is missing of the output."""
+        joints = self.structure.joints(path.einsum.name)
+        followed = {point.address: self.structure.common_input(point.group) for point in joints if not self.rules.follow_needs}
+        if not any(followed.values()):
+            return self._filling_steps(path, joint, lost)
+        found = []
+        for point in joints:
+            common = followed[point.address]
+            steps = self._filling_steps(path, point, lost) if common is None else self._following_steps(path, point, common)
+            found.append((point.depth, steps))
+        _, inner = found[-1]
+        both = {i: points.intersection(*(steps.get(i[:depth], set()) for depth, steps in found)) for i, points in inner.items()}
+        return {index: points for index, points in both.items() if points}
+
+    def _filling_steps(self, path: Path, joint: BranchPoint, lost: set[tuple[str, int]]) -> Steps:
+        """In each iteration of the loops above a branch, the points that write what the readers miss."""
         steps: Steps = defaultdict(set)
-        common = None if self.rules.follow_needs else self.structure.common_input(joint.group)
-        if common is not None:
-            return self._steps_of_common(path, joint, common)
         for output in self.structure.intermediates(path.einsum.name):
             missing = self.made[output] = self._all_missing(path, output, joint, lost)
             writers: dict[Point, list[Point]] = defaultdict(list)
@@ -102,7 +114,7 @@ class Timeline:
                 _limit(total, path)
         return {index: steps[index] for index in sorted(steps) if steps[index]}
 
-    def _steps_of_common(self, path: Path, joint: BranchPoint, common: str) -> Steps:
+    def _following_steps(self, path: Path, joint: BranchPoint, common: str) -> Steps:
         """LoopTree's way with a tensor that all Einsums of a group read: what touches the head's tile of it is computed."""
         (head,) = self.structure.heads(joint.group)
         leading = self.structure.paths[head]

@@ -175,14 +175,11 @@ class Structure:
 
     def joint(self, einsum: str) -> BranchPoint | None:
         """The branch below which an Einsum is its own head: its loops begin there. None: at the root."""
-        path = self.paths[einsum]
-        group = tuple(self.paths)
-        joint = None
-        for point in path.branches:
-            if einsum in self.heads(group):
-                break
-            joint, group = point, point.members[point.index]
-        return joint
+        return self.joints(einsum)[-1] if self.joints(einsum) else None
+
+    def joints(self, einsum: str) -> tuple[BranchPoint, ...]:
+        """The branches, outermost first, whose other Einsums decide what an Einsum computes."""
+        return tuple(point for point in self.paths[einsum].branches if einsum not in self.heads(point.group))
 
     @cached_property
     def upstream_order(self) -> tuple[str, ...]:

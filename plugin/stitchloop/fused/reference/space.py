@@ -56,9 +56,25 @@ def _derived(
     structure: Structure, rules: Rules, path: Path, joint: BranchPoint, known: dict[str, Space], lost: dict[str, frozenset[int]]
 ) -> Space:
     """The space of an Einsum at the branch where its own loops begin: what computes the missing part of its output."""
-    common = None if rules.follow_needs else structure.common_input(joint.group)
-    if common is not None:
-        return _following(structure, path, joint, common, known)
+    joints = structure.joints(path.einsum.name)
+    followed = [structure.common_input(point.group) for point in joints if not rules.follow_needs]
+    if not any(followed):
+        return _filling(structure, rules, path, joint, known, lost)
+    spaces = [
+        _filling(structure, rules, path, point, known, lost)
+        if common is None
+        else _following(structure, path, point, common, known)
+        for point, common in zip(joints, followed, strict=True)
+    ]
+    needs = [Need(tuple(space.ranks.values()), space.idle, space.gates, space.skips) for space in spaces]
+    both = common_part(path.einsum.name, needs)
+    return replace(spaces[-1], ranks=dict(zip(path.einsum.ranks, both.dimensions, strict=True)), idle=both.idle, skips=both.skips)
+
+
+def _filling(
+    structure: Structure, rules: Rules, path: Path, joint: BranchPoint, known: dict[str, Space], lost: dict[str, frozenset[int]]
+) -> Space:
+    """The space of an Einsum at a branch: what computes the part of its output that the readers miss."""
     outputs = structure.intermediates(path.einsum.name)
     if len(outputs) != 1:
         raise NotSeparable(f"{path.einsum.name} has {len(outputs)} outputs that others read")
