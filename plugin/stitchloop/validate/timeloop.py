@@ -75,6 +75,11 @@ def transpiled(einsum: Einsum, architecture: Architecture, mapping: Mapping) -> 
     """One document with everything that the program reads. YAML takes JSON as it is."""
     from stitchloop.write.mapping_yaml import mapping_document
 
+    return inputs_document(einsum, architecture) | {"mapping": mapping_document(einsum, architecture, mapping)}
+
+
+def inputs_document(einsum: Einsum, architecture: Architecture) -> dict[str, Any]:
+    """Architecture, problem and tables, for the model and the mapper alike."""
     parts: list[Level | Compute] = [*architecture.levels[::-1], architecture.compute]
     return {
         "architecture": {
@@ -88,7 +93,6 @@ def transpiled(einsum: Einsum, architecture: Architecture, mapping: Mapping) -> 
             ],
         },
         "problem": _problem(einsum),
-        "mapping": mapping_document(einsum, architecture, mapping),
         "ERT": {"version": "0.4", "tables": [{"name": _full_name(part), "actions": _actions(part)} for part in parts]},
         "ART": {"version": "0.4", "tables": [{"name": _full_name(part), "area": part.area_um2 or 0.0} for part in parts]},
     }
