@@ -77,6 +77,7 @@ def groups_document(
             "generate": choice.chosen.generated,
             "layers": choice.chosen.layers,
             "chosen": choice.strategy,
+            "generation_groups": [list(names) for names in choice.chosen.step.grouping],
             "unfused_seconds": choice.unfused.seconds,
             "strategies": {run.strategy: _run_entry(run) for run in choice.runs},
         }
@@ -338,10 +339,10 @@ def guide_table(lines: list[GuideLine]) -> Table:
 
 GENERATION = (
     "As modelled, more fusion never loses at one token a step while the buffer holds a step of every tensor: a fused group is "
-    "then one tile. Less fusion wins where a fused pipeline must run in several tiles (consumers triggered tile by tile) or where "
-    "a small buffer cuts it: B is split, weights that do not stay are read again, and segments fill and drain per tile. Groups of "
-    "one segment, as ri makes them, lose nothing. Array under-use (64 rows of 256) and costly mode switches slow all strategies "
-    "and change no order."
+    "then one tile. Less fusion wins where a fused pipeline must run in several tiles (consumers triggered tile by tile) or "
+    "where a small buffer cuts it: B is split, weights that do not stay are read again, and segments fill and drain per tile. "
+    "Groups of one segment, as ri makes them, lose nothing. Array under-use (64 rows of 256) and costly mode switches slow all "
+    "strategies and change no order."
 )
 """Which cost explains that RI is published as the best in generation; the evidence is :func:`findings_table`."""
 
