@@ -34,7 +34,7 @@ def map_command(
     ] = None,
     pareto: Annotated[str | None, typer.Option(help="Also the Pareto front of two or three objectives, by commas.")] = None,
     imperfect: Annotated[bool, typer.Option("--imperfect", help="Admit factors that do not divide the rank sizes.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Also show what 500 valid random mappings reach.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also show what 200 valid random mappings reach.")] = False,
     frontend_compatible: FrontendCompatible = False,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which the best so far is returned, with its gap.", rich_help_panel=LIMITS)

@@ -23,7 +23,7 @@ class MapSwitches:
     """Switches of ``stitchloop map`` that are not part of Timeloop's files."""
 
     compare: bool = False
-    """Also evaluate what a random search of 500 valid mappings finds, for comparison."""
+    """Also evaluate what a random search of 200 valid mappings finds, for comparison."""
     progress: Callable[..., None] | None = None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from math import prod
-from random import Random
 
 from stitchloop.mapping import LevelMapping, Loop, Mapping
 from stitchloop.mapspace.factors import covered, factorizations, residual_of
@@ -30,22 +29,6 @@ def enumerate_mappings(mapspace: Mapspace, fitting: bool = False) -> Iterator[Ma
         for nests in product(*(_nests(mapspace, index, slots, fitting) for index in range(len(mapspace.levels)))):
             for kept in keep_sets:
                 yield Mapping(tuple(LevelMapping(*nest, keep) for nest, keep in zip(nests, kept)))
-
-
-def sample_mappings(mapspace: Mapspace, seed: int) -> Iterator[Mapping]:
-    """Endless random mappings: a uniform factorisation per rank, then a uniform order, layout and keep set per level.
-
-    The same seed gives the same mappings.
-    """
-    rng = Random(seed)
-    choices = [list(_bounds(mapspace, rank)) for rank in mapspace.einsum.ranks]
-    keep_sets = [list(level.tensors.sets()) for level in mapspace.levels]
-    while True:
-        chosen = [rng.choice(bounds) for bounds in choices]
-        slots = [{loop.rank: loop for loop in loops if loop.bound > 1} for loops in zip(*chosen, strict=True)]
-        nests = [_nests(mapspace, index, slots, False) for index in range(len(mapspace.levels))]
-        levels = (LevelMapping(*rng.choice(nest), rng.choice(sets)) for nest, sets in zip(nests, keep_sets))
-        yield Mapping(tuple(levels))
 
 
 def _bounds(mapspace: Mapspace, rank: str) -> Iterator[tuple[Loop, ...]]:

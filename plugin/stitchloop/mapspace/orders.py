@@ -99,7 +99,7 @@ class SpatialSpace(LoopSpace):
                 for cut in range(len(order) + 1):
                     yield order[:cut], order[cut:]
             return
-        inner, outer = self._fixed_sides(looped)
+        inner, outer = self.fixed_sides(looped)
         free = tuple(rank for rank in self.free if rank in looped)
         for count in self.free_on_x(len(free)):
             for order in permutations(free):
@@ -131,7 +131,7 @@ class SpatialSpace(LoopSpace):
         if self.split is None:
             return True
         looped = frozenset(x) | frozenset(y)
-        inner, outer = self._fixed_sides(looped)
+        inner, outer = self.fixed_sides(looped)
         on_x = frozenset(inner[0] + outer[0])
         free_x = [rank for rank in x if rank in self.free]
         free = [rank for rank in self.free if rank in looped]
@@ -148,11 +148,11 @@ class SpatialSpace(LoopSpace):
                 yield from (frozenset(inner) | frozenset(some) for some in combinations(free, count))
             yield from (frozenset(inner + free + outer[:cut]) for cut in range(1, len(outer) + 1))
             return
-        inner_sides, outer_sides = self._fixed_sides(looped)
+        inner_sides, outer_sides = self.fixed_sides(looped)
         for count in self.free_on_x(len(free)):
             yield from (frozenset(inner_sides[0] + outer_sides[0] + some) for some in combinations(free, count))
 
-    def _fixed_sides(
+    def fixed_sides(
         self, looped: frozenset[str]
     ) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], tuple[tuple[str, ...], tuple[str, ...]]]:
         """The looped ranks of ``inner`` and of ``outer``, each as (on X, on Y), for the given split."""

@@ -112,6 +112,6 @@ class Mapspace:
 
     def sample_mappings(self, seed: int = 0) -> Iterator[Mapping]:
         """Endless random mappings of the mapspace, the same for the same seed."""
-        from stitchloop.mapspace.enumeration import sample_mappings
+        from stitchloop.mapspace.sampling import sample_mappings
 
         return sample_mappings(self, seed)
