@@ -54,3 +54,8 @@ CONVENTIONS: dict[Convention, Rules] = {"sound": SOUND, "looptree": LOOPTREE}
 def with_one(rule: str) -> Rules:
     """LoopTree's rules but for one."""
     return replace(LOOPTREE, **{rule: True})
+
+
+def without_one(rule: str) -> Rules:
+    """The sound rules but for one."""
+    return replace(SOUND, **{rule: False})

@@ -150,6 +150,8 @@ class Timeline:
     def _missing(self, path: Path, tensor: str, joint: BranchPoint, need: Steps, lost: set[tuple[str, int]]) -> Steps:
         """What the memory of an intermediate does not hold: it keeps one block per unit, and what of it slides along."""
         point = path.storages_of(tensor)[0]
+        if len(point.address) > len(joint.address):
+            return need
         units = self.units(path, point, tensor)
         whole: dict[tuple[Index, Index], set[Point]] = defaultdict(set)
         for index, elements in need.items():

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 from stitchloop.errors import InputError
 from stitchloop.fused.check import checked
 from stitchloop.fused.reference.counts import Counts, counts
 from stitchloop.fused.reference.needs import NotSeparable
-from stitchloop.fused.rules import CONVENTIONS, REASONS, Convention, Rules, with_one
+from stitchloop.fused.rules import CONVENTIONS, REASONS, Convention, Rules, with_one, without_one
 from stitchloop.fused.simulate import simulate
 from stitchloop.fused.stats import Difference, FusedStats, Quantity
 from stitchloop.fused.structure import Structure
@@ -70,21 +70,37 @@ _QUANTITIES: tuple[Quantity, ...] = ("capacity", "reads", "writes", "operations"
 
 
 def _differences(structure: Structure, sound: Counts, looptree: Counts) -> tuple[Difference, ...]:
-    """Every figure that differs, with the rules that, switched alone or together, change it."""
+    """Every figure that differs, with the rules that change it: one alone, or else those without which it stays the same."""
     if sound == looptree:
         return ()
-    single = {}
-    for rule in fields(Rules):
-        with suppress(InputError):
-            single[rule.name] = _counts(structure, with_one(rule.name))
+    alone = _Switched(structure, looptree, with_one)
+    needed = _Switched(structure, sound, without_one)
     found = []
     for quantity in _QUANTITIES:
         ours: Mapping[Any, int] = getattr(sound, quantity)
         theirs: Mapping[Any, int] = getattr(looptree, quantity)
         for key in ours:
-            if ours[key] == theirs[key]:
-                continue
-            causes = [rule for rule, counted in single.items() if getattr(counted, quantity)[key] != theirs[key]]
-            reason = "; ".join(REASONS[rule] for rule in causes) or "what another difference changes"
-            found.append(Difference(quantity, key, ours[key], theirs[key], reason))
+            if ours[key] != theirs[key]:
+                causes = alone.causes(quantity, key) or needed.causes(quantity, key) or list(REASONS)
+                found.append(Difference(quantity, key, ours[key], theirs[key], "; ".join(REASONS[rule] for rule in causes)))
     return tuple(found)
+
+
+class _Switched:
+    """The counts after each rule is switched, made when first asked for."""
+
+    def __init__(self, structure: Structure, base: Counts, switch: Callable[[str], Rules]) -> None:
+        self.structure, self.base, self.switch = structure, base, switch
+
+    @cached_property
+    def counts(self) -> dict[str, Counts]:
+        found = {}
+        for rule in REASONS:
+            with suppress(InputError):
+                found[rule] = _counts(self.structure, self.switch(rule))
+        return found
+
+    def causes(self, quantity: Quantity, key: Any) -> list[str]:
+        """The rules that change a figure."""
+        before = getattr(self.base, quantity)[key]
+        return [rule for rule, counted in self.counts.items() if getattr(counted, quantity)[key] != before]

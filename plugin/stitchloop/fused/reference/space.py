@@ -153,6 +153,8 @@ def _memory(rules: Rules, path: Path, tensor: str, joint: BranchPoint, need: Nee
     if not rules.keep_unchanged:
         return _memory_of_looptree(path, points, joint)
     point = points[0]
+    if len(point.address) > len(joint.address):
+        return _Memory(joint.depth, frozenset())
     apart = path.unit_levels(point, tensor, common=rules.same_units)
     inside = frozenset(range(point.depth, joint.depth)) - apart
     if not point.node.exploits_reuse:
