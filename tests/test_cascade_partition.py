@@ -262,3 +262,17 @@ def test_the_state_space_part_alone_streams_past_its_state():
     cascade = mamba("370m", 2048)
     group = Model(cascade, machine()).group(tuple((f"E{n}",) for n in range(16, 22)))
     assert group.plan.kind == "B-D-N stationary"
+
+
+def test_as_a_last_resort_streamed_operands_are_read_again_for_each_pass():
+    cascade = shipped("transformer")
+    nodes, small = whole(cascade), machine("nvdla_like")
+    model = Model(cascade, small)
+    group = model.group(nodes)
+    candidates = Candidates(model, pipeline_of(cascade, nodes))
+    assert group.shortfall_words == 0
+    assert {tensor for tensor, _, _ in candidates.restreamed} >= {"XN1", "UA"}
+    again = sum(words for _, _, words in candidates.restreamed)
+    assert candidates.spilled_words[-1] == candidates.spilled_words[-2] + again
+    assert (candidates.footprint[-1] <= candidates.footprint[-2]).all()
+    assert sum(e.dram_words for e in group.einsums) == pytest.approx(group.volume.total)

@@ -51,6 +51,10 @@ class Candidates:
         self.moves = moves_of(model.cascade, pipeline.names, () if capacity else model.settings.spilled)
         self.depths = len(pipeline.intervals) + 1 if capacity else 1
         self.levels = np.unique(np.linspace(0, self.depths - 1, MOST_LEVELS + 1).round().astype(int))
+        self.restreamed = self._restreamed() if capacity else ()
+        if self.restreamed:
+            self.levels = np.append(self.levels, self.depths)
+            self.depths += 1
         self.place = {name: s for s, segment in enumerate(pipeline.segments) for name in segment.names}
         self._collect_moves()
         self.cycles, self.live_sums = self._segment_cycles()
@@ -75,7 +79,8 @@ class Candidates:
         self.refetched = [self._refetch(ranks, moves) for ranks, moves in refetched.items()]
         self.spilled_words = np.zeros(self.depths)
         written: set[str] = set()
-        for depth, interval in enumerate(self.pipeline.intervals[: self.depths - 1], start=1):
+        intervals = self.pipeline.intervals if self.model.settings.capacity else ()
+        for depth, interval in enumerate(intervals, start=1):
             words = self.model.words[interval.tensor]
             self.moved[interval.stop, depth:] += words
             self.spilled_words[depth:] += words
@@ -83,6 +88,9 @@ class Candidates:
                 written.add(interval.tensor)
                 self.moved[interval.start, depth:] += words
                 self.spilled_words[depth:] += words
+        for _, s, words in self.restreamed:
+            self.moved[s, -1] += words
+            self.spilled_words[-1] += words
 
     def _refetch(self, ranks: tuple[str, ...], moves: list[Move]) -> Refetched:
         per_segment = np.zeros(len(self.pipeline.segments))
@@ -171,7 +179,9 @@ class Candidates:
         column = {tensor: i for i, tensor in enumerate(tensors)}
         held = np.zeros((len(self.levels), len(segments), len(tensors)))
         for tensor, s in self.pipeline.whole:
-            held[:, s, column[tensor]] = float(not self._passes_once(tensor, s))
+            held[:, s, column[tensor]] = float(self._passes(tensor, s) != 1)
+        for tensor, s, _ in self.restreamed:
+            held[-1, s, column[tensor]] = 0.0
         for position, interval in enumerate(intervals):
             kept = np.searchsorted(self.levels, position, side="right")
             held[:kept, interval.start : interval.stop + 1, column[interval.tensor]] = 1.0
@@ -179,19 +189,24 @@ class Candidates:
         streams = [min(2 * self._chunk_words(s), self.model.machine.buffer_words / 8) for s in range(len(segments))]
         return (held @ words + self.live_sums + np.array(streams)[:, None]).max(axis=1)
 
-    def _passes_once(self, tensor: str, s: int) -> bool:
-        """Whether a GEMM's streamed operand meets all its columns in one pass over the array, so that it need not stay."""
+    def _passes(self, tensor: str, s: int) -> int:
+        """Passes over the arrays in which a GEMM's streamed operand meets all its columns; 0 for any other operand."""
         segment, cascade = self.pipeline.segments[s], self.model.cascade
         if not segment.is_array:
-            return False
-        met = [
-            gemm
-            for node in segment.nodes
-            for gemm in gemms(cascade, equations_of(cascade, node))
-            if gemm.streamed.tensor == tensor
-        ]
-        columns = [sum(cascade.volume(ranks) for ranks in gemm.columns) for gemm in met]
-        return len(met) == 1 and columns[0] <= self.model.machine.columns
+            return 0
+        met = [gemm for node in segment.nodes for gemm in gemms(cascade, equations_of(cascade, node))]
+        side = self.model.machine.columns * self.model.machine.arrays
+        columns = [sum(cascade.volume(ranks) for ranks in gemm.columns) for gemm in met if gemm.streamed.tensor == tensor]
+        return sum(-(-count // side) for count in columns)
+
+    def _restreamed(self) -> tuple[tuple[str, int, int], ...]:
+        """The last resort, after all spills: streamed operands that come from DRAM anew for each pass, with the extra words."""
+        found = []
+        for tensor, s in sorted(self.pipeline.whole):
+            passes = self._passes(tensor, s)
+            if passes > 1:
+                found.append((tensor, s, (passes - 1) * self.model.words[tensor]))
+        return tuple(found)
 
     def _state(self) -> tuple[np.ndarray, np.ndarray]:
         """Words of carried state kept from block to block, and words moved if they are not."""

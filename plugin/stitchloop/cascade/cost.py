@@ -193,3 +193,6 @@ def _add_spills(
         producer = cascade.tensor(interval.tensor).producer
         if interval.cost == 2 and not earlier and producer is not None:
             words[owner[producer]] += size
+    if int(candidates.depth[index]) > len(pipeline.intervals):
+        for tensor, s, extra in candidates.restreamed:
+            words[owner[next(n for n in pipeline.segments[s].names if tensor in cascade.einsum(n).input_tensors)]] += extra
