@@ -77,7 +77,7 @@ class Candidates:
             else:
                 self.moved[self.place[move.einsums[0]]] += move.words
         self.refetched = [self._refetch(ranks, moves) for ranks, moves in refetched.items()]
-        self.spilled_words = np.zeros(self.depths)
+        self.spilled_words, self.spill_writes = np.zeros(self.depths), np.zeros(self.depths)
         written: set[str] = set()
         intervals = self.pipeline.intervals if self.model.settings.capacity else ()
         for depth, interval in enumerate(intervals, start=1):
@@ -88,6 +88,7 @@ class Candidates:
                 written.add(interval.tensor)
                 self.moved[interval.start, depth:] += words
                 self.spilled_words[depth:] += words
+                self.spill_writes[depth:] += words
         for _, s, words in self.restreamed:
             self.moved[s, -1] += words
             self.spilled_words[-1] += words

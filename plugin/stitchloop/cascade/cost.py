@@ -95,7 +95,7 @@ def _on_chip(candidates: Candidates, index: int) -> tuple[float, dict[str, float
     accesses = [candidates.array_accesses(s) for s in segments]
     reads, writes = words(accesses, 0), words(accesses, 1)
     written = float(sum(move.words for move in candidates.moves if move.is_write))
-    written += float(candidates.spilled_words[candidates.depth[index]] + candidates.state_moves[index]) / 2
+    written += float(candidates.spill_writes[candidates.depth[index]]) + float(candidates.state_moves[index]) / 2
     filled = float(candidates.dram_words[index]) - written
     energy = {}
     out_of_buffer, into_buffer = reads, writes
