@@ -284,3 +284,26 @@ def test_the_loop_nest_shows_blocks_and_trips() -> None:
         "| |  | compute Conv1: F1[M1, P1, Q1] += F0[C1, P1, Q1] * W1[M1, C1]",
         "| +- compute Conv2: F2[N2, P2, Q2] += F1[M2, P2 + R2, Q2 + S2] * W2[N2, M2, R2, S2]",
     ]
+
+
+def strided_pair(size: int, stride: int) -> Workload:
+    first = einsum("One", {"P1": stride * size, "C1": 2}, tensor("X", "P1", "C1"), tensor("Y", "P1", output=True))
+    second = einsum("Two", {"P2": size - 1, "R2": 2}, tensor("Y", f"{stride}*P2+R2"), tensor("Z", "P2", output=True))
+    return Workload((first, second))
+
+
+def test_sizes_that_nobody_can_step_through_end_soon() -> None:
+    size = 2**55
+    tree = FusedMapping(
+        (
+            Storage(0, ("X", "Z")),
+            Temporal("P2", 5),
+            Storage(1, ("Y",)),
+            Branch("sequential", ((Temporal("P1", 2), Compute("One", 2)), (Temporal("P2", 1), Compute("Two", 2)))),
+        )
+    )
+    assert evaluate_fused(strided_pair(size, 2), tree).operations == {"One": 4 * (size - 1), "Two": 2 * (size - 1)}
+    with pytest.raises(InputError, match="has to be stepped through"):
+        evaluate_fused(strided_pair(size, 3), tree)
+    few = evaluate_fused(strided_pair(1000, 3), tree)
+    assert few.operations == {"One": 4 * 999, "Two": 2 * 999}

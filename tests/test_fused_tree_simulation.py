@@ -11,7 +11,7 @@ from fused_trees import conv_chain, gemm_chain, gemm_pair, random_tree, random_w
 from stitchloop.fused.check import checked
 from stitchloop.fused.reference import evaluate_fused
 from stitchloop.fused.reference.counts import counts
-from stitchloop.fused.reference.needs import NotSeparable
+from stitchloop.fused.reference.sets import NotSeparable
 from stitchloop.fused.rules import LOOPTREE, SOUND, Rules, with_one
 from stitchloop.fused.simulate import simulate
 from stitchloop.fused.tree import Branch, Compute, FusedMapping, Storage, Temporal

@@ -65,8 +65,8 @@ class Timeline:
 
     def _steps(self, path: Path, lost: set[tuple[str, int]]) -> Steps:
         joint = self.structure.joint(path.einsum.name)
+        _limit(path.einsum.computes, path)
         if joint is None:
-            _limit(path.einsum.computes, path)
             steps: Steps = {(): set(every_point(path))}
         else:
             steps = self._needed_steps(path, joint, lost)

@@ -21,6 +21,7 @@ from stitchloop.fused.reference.sets import (
     EMPTY,
     ORIGIN,
     Points,
+    check_pieces,
     difference,
     intersection,
     interval,
@@ -66,6 +67,7 @@ class Loop:
 
     def children(self) -> Iterator[tuple[Axis, int]]:
         """Every child with its offset, one by one."""
+        check_pieces(self.trips)
         for run in self.runs:
             for i in range(run.count):
                 yield run.tree, run.start + i * run.step
@@ -131,6 +133,7 @@ def tiled(axis: Axis, level: int, tile_shape: int) -> Axis:
                 ],
             )
         pieces = []
+        check_pieces((stop - start) // tile_shape)
         for at in range(start, stop, tile_shape):
             piece = tuple((max(a, at) - at, min(b, at + tile_shape) - at) for a, b in points if a < at + tile_shape and b > at)
             pieces.append(Run(piece, at, tile_shape, 1))
@@ -191,6 +194,7 @@ def _side_by_side(one: list[Run], other: list[Run]) -> Iterator[tuple[Run, Run]]
     while mine and its:
         a, b = mine.pop(), its.pop()
         count = min(a.count, b.count) if a.step == b.step else 1
+        check_pieces(min(a.count, b.count) // count)
         yield Run(a.tree, a.start, a.step, count), Run(b.tree, b.start, b.step, count)
         for runs, run in ((mine, a), (its, b)):
             if run.count > count:
@@ -283,6 +287,7 @@ def _within_block(run: Run, held: Points, depth: int, keeps: bool) -> Parts:
             parts.append((before, run.count - at))
             break
         parts.append((before, 1))
+        check_pieces(at)
         before = shifted(union(before, reach), -run.step)
     return parts, union(held, repeated(reach, run.step, run.count))
 

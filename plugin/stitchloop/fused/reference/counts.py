@@ -10,7 +10,8 @@ from math import prod
 from stitchloop.fused.reference.blocks import BlockAxis, Measure, at_start, at_steps, block_axis, levels_above, over_all
 from stitchloop.fused.reference.capacity import capacities, varying
 from stitchloop.fused.reference.context import Context
-from stitchloop.fused.reference.needs import NotSeparable, visits
+from stitchloop.fused.reference.needs import visits
+from stitchloop.fused.reference.sets import NotSeparable
 from stitchloop.fused.reference.space import losing_conditions
 from stitchloop.fused.rules import Rules
 from stitchloop.fused.stats import Access

@@ -10,7 +10,7 @@ from typing import Any
 from stitchloop.errors import InputError
 from stitchloop.fused.check import checked
 from stitchloop.fused.reference.counts import Counts, counts
-from stitchloop.fused.reference.needs import NotSeparable
+from stitchloop.fused.reference.sets import NotSeparable
 from stitchloop.fused.rules import CONVENTIONS, REASONS, Convention, Rules, with_one, without_one
 from stitchloop.fused.simulate import simulate
 from stitchloop.fused.stats import Difference, FusedStats, Quantity

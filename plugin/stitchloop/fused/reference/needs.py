@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stitchloop.fused.reference.axis import Axis, Loop, levels_of, merged, silent, summed, truncated
-from stitchloop.fused.reference.sets import EMPTY, intersection, size, union
+from stitchloop.fused.reference.sets import EMPTY, NotSeparable, intersection, size, union
 from stitchloop.fused.structure import Structure
 from stitchloop.workload import Tensor
-
-
-class NotSeparable(Exception):
-    """The counts of this tree are no products over axes; it must be stepped through."""
 
 
 @dataclass(frozen=True)

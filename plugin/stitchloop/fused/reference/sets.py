@@ -13,6 +13,19 @@ Points: TypeAlias = tuple[tuple[int, int], ...]
 EMPTY: Points = ()
 ORIGIN: Points = ((0, 1),)
 
+MOST_PIECES = 200_000
+"""Intervals of a set, or different iterations of a loop, that are looked at one by one."""
+
+
+class NotSeparable(Exception):
+    """The counts of a tree are no products over axes, or have too many parts; it must be stepped through."""
+
+
+def check_pieces(count: int) -> None:
+    """Raises :class:`NotSeparable` where ``count`` things would have to be looked at one by one."""
+    if count > MOST_PIECES:
+        raise NotSeparable(f"{count} parts along one dimension")
+
 
 def interval(size: int) -> Points:
     """``[0, size)``."""
@@ -89,6 +102,7 @@ def repeated(points: Points, step: int, count: int) -> Points:
     if all(stop - start >= span for start, stop in points):
         low, high = min(0, step * (count - 1)), max(0, step * (count - 1))
         return normalized((start + low, stop + high) for start, stop in points)
+    check_pieces(count * len(points))
     return normalized((start + i * step, stop + i * step) for i in range(count) for start, stop in points)
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 from stitchloop.fused.reference.axis import Axis, Loop
 from stitchloop.fused.reference.blocks import BlockAxis, block_axis, largest
-from stitchloop.fused.reference.needs import NotSeparable
+from stitchloop.fused.reference.sets import NotSeparable
 from stitchloop.fused.reference.space import spaces
 from stitchloop.fused.rules import SOUND
 from stitchloop.fused.structure import Address, Structure

@@ -16,8 +16,8 @@ from stitchloop.fused.reference.axis import (
     slides,
     tiled,
 )
-from stitchloop.fused.reference.needs import Need, NotSeparable, Space, common_part, leaves, needed, visits
-from stitchloop.fused.reference.sets import EMPTY, interval
+from stitchloop.fused.reference.needs import Need, Space, common_part, leaves, needed, visits
+from stitchloop.fused.reference.sets import EMPTY, NotSeparable, interval
 from stitchloop.fused.rules import Rules
 from stitchloop.fused.structure import BranchPoint, Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
