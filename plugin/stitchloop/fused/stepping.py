@@ -9,7 +9,7 @@ from itertools import product
 
 from stitchloop.errors import InputError
 from stitchloop.fused.rules import Rules
-from stitchloop.fused.structure import BranchPoint, Path, StoragePoint, Structure
+from stitchloop.fused.structure import Address, BranchPoint, Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
 
 Point = tuple[int, ...]
@@ -43,6 +43,8 @@ class Timeline:
         self.steps: dict[str, Steps] = {}
         self.made: dict[str, Steps] = {}
         self._before: dict[str, Steps] = {}
+        self._stages: dict[tuple[str, Address], Steps] = {}
+        """Where several branches restrict an Einsum, what the outer ones alone leave of it."""
         self._run_cache: dict[tuple[str, int], set[Index]] = {}
         self._compute()
 
@@ -55,6 +57,7 @@ class Timeline:
         lost: set[tuple[str, int]] = set()
         while True:
             self._before, self.steps, found = self.steps, {}, set(lost)
+            self._stages.clear()
             for name in self.structure.upstream_order:
                 self._run_cache.clear()
                 self.steps[name] = self._steps(self.structure.paths[name], found)
@@ -89,14 +92,15 @@ class Timeline:
         followed = {point.address: self.structure.common_input(point.group) for point in joints if not self.rules.follow_needs}
         if not any(followed.values()):
             return self._filling_steps(path, joint, lost)
-        found = []
+        so_far: list[tuple[int, Steps]] = []
+        both: Steps = {}
         for point in joints:
             common = followed[point.address]
             steps = self._filling_steps(path, point, lost) if common is None else self._following_steps(path, point, common)
-            found.append((point.depth, steps))
-        _, inner = found[-1]
-        both = {i: points.intersection(*(steps.get(i[:depth], set()) for depth, steps in found)) for i, points in inner.items()}
-        return {index: points for index, points in both.items() if points}
+            both = {i: points.intersection(*(s.get(i[:depth], set()) for depth, s in so_far)) for i, points in steps.items()}
+            self._stages[path.einsum.name, point.address] = both = {index: points for index, points in both.items() if points}
+            so_far.append((point.depth, steps))
+        return both
 
     def _filling_steps(self, path: Path, joint: BranchPoint, lost: set[tuple[str, int]]) -> Steps:
         """In each iteration of the loops above a branch, the points that write what the readers miss."""
@@ -132,19 +136,19 @@ class Timeline:
         readers = self.structure.readers[output]
         parts = []
         for some in [readers] if self.rules.unite_readers else [(reader,) for reader in readers]:
-            need = self._need(output, some, joint.depth)
+            need = self._need(output, some, joint)
             if self.rules.keep_unchanged:
                 parts.append(self._missing(path, output, joint, need, lost))
             else:
                 parts.append(self._missing_to_looptree(path, output, joint, need))
         return {index: set.intersection(*(part.get(index, set()) for part in parts)) for index in parts[0]}
 
-    def _need(self, tensor: str, readers: tuple[str, ...], depth: int) -> Steps:
+    def _need(self, tensor: str, readers: tuple[str, ...], joint: BranchPoint) -> Steps:
         seen: Steps = defaultdict(set)
         for reader in readers:
             path = self.structure.paths[reader]
-            for index, points in self.steps[reader].items():
-                seen[index[:depth]] |= elements_of(path, path.einsum.tensor(tensor), points)
+            for index, points in self._stages.get((reader, joint.address), self.steps[reader]).items():
+                seen[index[: joint.depth]] |= elements_of(path, path.einsum.tensor(tensor), points)
         return {index: seen[index] for index in sorted(seen)}
 
     def _missing(self, path: Path, tensor: str, joint: BranchPoint, need: Steps, lost: set[tuple[str, int]]) -> Steps:

@@ -19,8 +19,20 @@ from stitchloop.fused.reference.axis import (
 from stitchloop.fused.reference.needs import Need, Space, common_part, leaves, needed, visits
 from stitchloop.fused.reference.sets import EMPTY, NotSeparable, interval
 from stitchloop.fused.rules import Rules
-from stitchloop.fused.structure import BranchPoint, Path, StoragePoint, Structure
+from stitchloop.fused.structure import Address, BranchPoint, Path, StoragePoint, Structure
 from stitchloop.workload import Tensor
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Spaces found so far, and where several branches restrict an Einsum, those that the outer ones alone leave."""
+
+    spaces: dict[str, Space]
+    stages: dict[tuple[str, Address], Space]
+
+    def at(self, name: str, branch: BranchPoint) -> Space:
+        """The space of an Einsum as the loops above a branch determine it."""
+        return self.stages.get((name, branch.address), self.spaces[name])
 
 
 def spaces(structure: Structure, rules: Rules) -> dict[str, Space]:
@@ -32,15 +44,16 @@ def spaces(structure: Structure, rules: Rules) -> dict[str, Space]:
     lost: dict[str, frozenset[int]] = {}
     while True:
         found: dict[str, Space] = {}
+        known = _Known(found, {})
         for name in structure.upstream_order:
-            found[name] = _space(structure, rules, name, found, lost)
+            found[name] = _space(structure, rules, name, known, lost)
         now = _losses(structure, rules, found) if rules.refetch else {}
         if now == lost:
             return found
         lost = {name: levels | lost.get(name, frozenset()) for name, levels in now.items()}
 
 
-def _space(structure: Structure, rules: Rules, name: str, known: dict[str, Space], lost: dict[str, frozenset[int]]) -> Space:
+def _space(structure: Structure, rules: Rules, name: str, known: _Known, lost: dict[str, frozenset[int]]) -> Space:
     path, joint = structure.paths[name], structure.joint(name)
     space = Space({rank: interval(extent) for rank, extent in path.einsum.sizes.items()})
     if joint is not None:
@@ -53,26 +66,28 @@ def _space(structure: Structure, rules: Rules, name: str, known: dict[str, Space
 
 
 def _derived(
-    structure: Structure, rules: Rules, path: Path, joint: BranchPoint, known: dict[str, Space], lost: dict[str, frozenset[int]]
+    structure: Structure, rules: Rules, path: Path, joint: BranchPoint, known: _Known, lost: dict[str, frozenset[int]]
 ) -> Space:
     """The space of an Einsum at the branch where its own loops begin: what computes the missing part of its output."""
     joints = structure.joints(path.einsum.name)
     followed = [structure.common_input(point.group) for point in joints if not rules.follow_needs]
     if not any(followed):
         return _filling(structure, rules, path, joint, known, lost)
-    spaces = [
-        _filling(structure, rules, path, point, known, lost)
-        if common is None
-        else _following(structure, path, point, common, known)
-        for point, common in zip(joints, followed, strict=True)
-    ]
-    needs = [Need(tuple(space.ranks.values()), space.idle, space.gates, space.skips) for space in spaces]
-    both = common_part(path.einsum.name, needs)
-    return replace(spaces[-1], ranks=dict(zip(path.einsum.ranks, both.dimensions, strict=True)), idle=both.idle, skips=both.skips)
+    space, so_far = Space({}), []
+    for point, common in zip(joints, followed, strict=True):
+        if common is None:
+            space = _filling(structure, rules, path, point, known, lost)
+        else:
+            space = _following(structure, path, point, common, known)
+        so_far.append(Need(tuple(space.ranks.values()), space.idle, space.gates, space.skips))
+        both = common_part(path.einsum.name, so_far)
+        ranks = dict(zip(path.einsum.ranks, both.dimensions, strict=True))
+        space = known.stages[path.einsum.name, point.address] = replace(space, ranks=ranks, idle=both.idle, skips=both.skips)
+    return space
 
 
 def _filling(
-    structure: Structure, rules: Rules, path: Path, joint: BranchPoint, known: dict[str, Space], lost: dict[str, frozenset[int]]
+    structure: Structure, rules: Rules, path: Path, joint: BranchPoint, known: _Known, lost: dict[str, frozenset[int]]
 ) -> Space:
     """The space of an Einsum at a branch: what computes the part of its output that the readers miss."""
     outputs = structure.intermediates(path.einsum.name)
@@ -80,7 +95,8 @@ def _filling(
         raise NotSeparable(f"{path.einsum.name} has {len(outputs)} outputs that others read")
     output = path.einsum.tensor(outputs[0])
     readers = structure.readers[output.name]
-    needs = [needed(structure, output.name, some, joint.depth, known) for some in _together(rules, readers)]
+    spaces = {reader: known.at(reader, joint) for reader in readers}
+    needs = [needed(structure, output.name, some, joint.depth, spaces) for some in _together(rules, readers)]
     lost_levels = lost.get(output.name, frozenset())
     memories = [_memory(rules, path, output.name, joint, need, lost_levels) for need in needs]
     missing = common_part(output.name, list(map(_missing, needs, memories)))
@@ -112,10 +128,10 @@ def _missing(need: Need, memory: _Memory) -> Need:
     return Need(dimensions, idle, need.gates | stopped, need.skips or skips)
 
 
-def _following(structure: Structure, path: Path, joint: BranchPoint, common: str, known: dict[str, Space]) -> Space:
+def _following(structure: Structure, path: Path, joint: BranchPoint, common: str, known: _Known) -> Space:
     """LoopTree's way with a tensor that all Einsums of a group read: what touches the head's tile of it is computed."""
     (head,) = structure.heads(joint.group)
-    space = known[head].seen_from(joint.depth)
+    space = known.spaces[head].seen_from(joint.depth)
     access = structure.paths[head].einsum.tensor(common)
     idle = tuple(axis for axis in space.others(access) if levels_of(axis))
     ranks = _touching(path, path.einsum.tensor(common), space.dimensions(access))
