@@ -13,6 +13,7 @@ import numpy as np
 
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import kernels, labels, scan
+from stitchloop.search.floors import raise_floors
 from stitchloop.search.machine import build_machine, build_plan, build_tables
 from stitchloop.search.nest import LAST, Incumbent, KeepSets, keep_sets
 from stitchloop.search.objectives import completed, counted_level
@@ -120,7 +121,9 @@ class Search:
             tables = build_tables(self.space, self.machine, plan, 1)
             constants = np.zeros((len(self.choices), len(self.eye)))
             floors, bounds = np.zeros_like(constants), np.zeros((len(self.choices), labels.GOALS))
-            exact = scan.survey(self.machine, plan, tables, self.task, self.bounds, constants, floors, bounds)
+            exact = scan.survey(self.machine, plan, tables, self.bounds, constants, floors)
+            raise_floors(self.machine, plan, self.bounds, floors)
+            scan.rate_floors(self.machine, tables, self.task, self.bounds, constants, floors, bounds)
             self.surveys.append(Surveyed(keeps, plan, constants, floors, bounds, bool(exact)))
 
     def nodes(self, choices: Any) -> int:
@@ -264,13 +267,14 @@ class Search:
             labels.rate(scale, sums, sums[kernels.ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
+        kernels.count_constants(self.machine, survey.plan, self.bounds[c], tables)
         for m in range(len(self.eye)):
             kernels.mix_metrics(self.machine, survey.plan, tables, self.eye[m], space.singles[m])
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
         length = kernels.walk(
             self.machine, survey.plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops
         )
-        labels.rate(scale, sums, sums[kernels.ENERGY], goals)
+        labels.fill_goals(scale, sums, sums[kernels.ENERGY], kernels.pace(self.machine, tables), goals)
         return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, loops[:length].copy()
 
     def _take(self, k: int, at: int, result: Any) -> None:
@@ -324,6 +328,7 @@ class Search:
         choice = self.bounds[c]
         tables, space = workspace(self.space, self.machine, survey.plan, self.nodes(choice[None]))
         nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c])
+        kernels.count_constants(self.machine, survey.plan, choice, tables)
         task = with_buffers or self.task
         return Settler(self.machine, task, survey.plan, tables, space, nodes, self.counted, with_buffers is not None)
 

@@ -66,6 +66,8 @@ class Machine(NamedTuple):
     """float64[metrics, levels, actions]: pJ per vector access (energy), else per word."""
     per_instance: Any
     """bool[metrics]: counts of one instance instead of all."""
+    bandwidth: Any
+    """float64[levels, 3]: words per cycle of one instance read, written, and both together; infinity when unlimited."""
     buffer_metric: int
     """Index of the metric that sums kept words, the least-buffer tie-break."""
 
@@ -135,6 +137,10 @@ class Tables(NamedTuple):
     """bool[levels]: nothing inside the level is looped over in time."""
     constant: Any
     """float64[metrics]: what the compute units move, whatever the temporal loops."""
+    base: Any
+    """float64[tensors, 2]: words that the compute units read from the innermost level that keeps the tensor, and update."""
+    words: Any
+    """float64[levels, tensors, 2]: words read and written, of one nest."""
     scratch: Any
     """float64[nodes]."""
 
@@ -402,6 +408,8 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
         again = words
         if machine.is_output[t]:
             again = max(0.0, words - tables.partition[level, t])
+        tables.base[t, 0] = again if plan.late[t] < 0 else 0.0
+        tables.base[t, 1] = words if machine.is_output[t] and plan.late[t] < 0 else 0.0
         for m in range(machine.weights.shape[0]):
             copies = 1.0 if machine.per_instance[m] else tables.instances[level]
             reads, updates = again, words
@@ -420,14 +428,17 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
 @njit(cache=True, nogil=True, error_model="numpy")
 def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
     """Fill the words of every transfer and the tiles kept, for every node."""
-    levels, ranks = spatial.shape
-    tensors = machine.is_output.shape[0]
+    levels = spatial.shape[0]
     for i in range(levels):
         if not plan.kept[i].any():
             continue
         for p in range(nodes):
             tables.filled[i, p] = 0.0
-        for t in range(tensors):
+        if machine.capacity[i] == INF:
+            for p in range(nodes):
+                tables.fits[i, p] = True
+            continue
+        for t in range(machine.is_output.shape[0]):
             if plan.kept[i, t]:
                 fill_volume(machine, tables, t, i, nodes, tables.scratch)
                 for p in range(nodes):
@@ -793,6 +804,66 @@ def run_program(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def begin_words(plan: Plan, tables: Tables) -> None:
+    """Start ``tables.words`` with what the compute units move."""
+    tables.words[:] = 0.0
+    for t in range(plan.innermost.shape[0]):
+        tables.words[plan.innermost[t], t, 0] = tables.base[t, 0]
+        tables.words[plan.innermost[t], t, 1] = tables.base[t, 1]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_words(machine: Machine, plan: Plan, tables: Tables, o: int, node: int, bound: int) -> None:
+    """Add to ``tables.words`` what operation ``o`` at ``node`` moves; ``bound`` is that of its loop."""
+    ops = plan.ops
+    pays = ops[o, 9] - ops[o, 8]
+    for k in range(pays + ops[o, 11] - ops[o, 10]):
+        slide = np.int64(-1)
+        if k < pays:
+            payment = plan.op_pays[ops[o, 8] + k]
+        else:
+            slide = plan.op_slides[ops[o, 10] + k - pays]
+            payment = plan.slides[slide, 0]
+        for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+            t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+            share, reads = tables.share[q, node], tables.reads[q, node]
+            if slide >= 0:
+                stays = overlap(machine, tables, t, child, plan.slides[slide, 1], plan.slides[slide, 2], node)
+                saved = stays * tables.trips[node] * (1.0 - 1.0 / bound)
+                share, reads = np.rint(share - saved), np.rint(reads - saved * (reads / share))
+            if machine.is_output[t]:
+                tables.words[parent, t, 0] += max(0.0, reads - tables.partition[parent, t])
+                tables.words[parent, t, 1] += reads
+                if child >= 0:
+                    tables.words[child, t, 1] += max(0.0, share - tables.partition[child, t])
+            else:
+                tables.words[parent, t, 0] += reads
+                if child >= 0:
+                    tables.words[child, t, 1] += share
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pace(machine: Machine, tables: Tables) -> float:
+    """Cycles of the nest that ``tables.words`` describes, in the order of operations in which the tool rounds."""
+    cycles = tables.cycles[0]
+    longest = cycles
+    for i in range(machine.block.shape[0]):
+        read, write = 0.0, 0.0
+        for t in range(machine.is_output.shape[0]):
+            read += tables.words[i, t, 0] / cycles
+            write += tables.words[i, t, 1] / cycles
+        slowdown = 1.0
+        if read > 0.0:
+            slowdown = min(slowdown, machine.bandwidth[i, 0] / read)
+        if write > 0.0:
+            slowdown = min(slowdown, machine.bandwidth[i, 1] / write)
+        if write + read > 0.0:
+            slowdown = min(slowdown, machine.bandwidth[i, 2] / (write + read))
+        longest = max(longest, np.ceil(cycles / slowdown))
+    return longest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def walk(
     machine: Machine, plan: Plan, tables: Tables, rates: Any, singles: Any, payments: Any, slots: Any, sums: Any, loops: Any
 ) -> int:
@@ -803,6 +874,7 @@ def walk(
     """
     ops = plan.ops
     sums[:] = 0.0
+    begin_words(plan, tables)
     slot, node, found = np.int64(plan.root), np.int64(0), np.int64(0)
     while True:
         best, chosen, target = INF, np.int64(-1), np.int64(0)
@@ -859,6 +931,7 @@ def record(
                 sums[m] += priced(singles[m, q], tables.share[q, node], tables.reads[q, node])
         for s in range(ops[o, 10], ops[o, 11]):
             sums[m] += slide_value(machine, plan, tables, singles[m], plan.op_slides[s], node, bound)
+    add_words(machine, plan, tables, o, node, bound)
     if kind == EXIT and plan.kept[level].any():
         sums[machine.buffer_metric] += tables.filled[level, node] * tables.instances[level]
     if bound > 1:

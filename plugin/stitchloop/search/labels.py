@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from stitchloop.search.kernels import ENERGY, INF, Machine, Plan, Tables, overlap, priced
+from stitchloop.search.kernels import ENERGY, INF, Machine, Plan, Tables, add_words, begin_words, overlap, pace, priced
 from stitchloop.search.program import END, EXIT, FREE, PAY
 
 GOALS = 12
@@ -58,6 +58,12 @@ def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     cycles = scale.cycles
     for m in range(1, scale.resources + 1):
         cycles = max(cycles, np.ceil((scale.constant[m] + sums[m]) * (1.0 - 1e-13)))
+    fill_goals(scale, sums, energy, cycles, goals)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any) -> None:
+    """``goals`` of a nest that takes ``cycles``; the rest as for :func:`rate`."""
     total = scale.energy + energy + scale.leakage * cycles
     for g in range(GOALS):
         goal = scale.goals[g]
@@ -158,7 +164,7 @@ def search_labels(
                 if kind == END:
                     for x in range(kinds):
                         sums[tracked[x]] = pool[label, x]
-                    rate(scale, sums, pool[label, 0], goals)
+                    end_label(machine, plan, tables, scale, links, label, sums, pool[label, 0], goals)
                     if front_size >= 0:
                         if not matched(front, front_size, goals):
                             if front_size == front.shape[0]:
@@ -262,6 +268,22 @@ def search_labels(
                     made += 1
             label = following
     return winner, made, True, front_size
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def end_label(
+    machine: Machine, plan: Plan, tables: Tables, scale: Scale, links: Any, label: int, sums: Any, energy: float, goals: Any
+) -> None:
+    """``goals`` of the nest that ends in ``label``, cycles rounded as the tool rounds them."""
+    rate(scale, sums, energy, goals)
+    if scale.resources == 0:
+        return
+    begin_words(plan, tables)
+    while links[label, 0] >= 0:
+        node = np.int64(links[links[label, 0], 2])
+        add_words(machine, plan, tables, np.int64(links[label, 1]), node, _looped(plan, tables, links, label))
+        label = np.int64(links[label, 0])
+    fill_goals(scale, sums, energy, pace(machine, tables), goals)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -111,9 +111,14 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[kerne
         least=np.array([0.0 if level.capacity is None else level.capacity * share for level, share in zip(levels, shares)]),
         weights=weights,
         per_instance=per_instance,
+        bandwidth=np.array([[_limit(one) for one in (l.read_bandwidth, l.write_bandwidth, l.shared_bandwidth)] for l in levels]),
         buffer_metric=metrics - 1,
     )
     return machine, resources
+
+
+def _limit(bandwidth: float | None) -> float:
+    return np.inf if bandwidth is None else bandwidth
 
 
 def build_plan(program: Program, levels: int) -> kernels.Plan:
@@ -159,6 +164,8 @@ def build_tables(space: Mapspace, machine: kernels.Machine, plan: kernels.Plan, 
         value_of_transfer=np.zeros((transfers, nodes)),
         value_of_payment=np.zeros((payments, nodes)),
         constant=np.zeros(len(machine.weights)),
+        base=np.zeros((len(machine.is_output), 2)),
+        words=np.zeros((levels, len(machine.is_output), 2)),
         scratch=np.zeros(nodes),
     )
 

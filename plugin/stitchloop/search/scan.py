@@ -73,18 +73,26 @@ def precedes(goals: Any, index: int, best: Any, best_index: int) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def survey(
-    machine: Machine, plan: Plan, tables: Tables, task: Task, choices: Any, constants: Any, floors: Any, bounds: Any
-) -> bool:
-    """Constants, floors and bounds on the goals of all ``choices[*, levels, ranks]``; whether all constants are exact."""
+def survey(machine: Machine, plan: Plan, tables: Tables, choices: Any, constants: Any, floors: Any) -> bool:
+    """Constants and floors of all ``choices[*, levels, ranks]``; whether all constants are exact."""
     exact = True
     for c in range(choices.shape[0]):
         place(machine, choices[c], tables)
         exact = count_constants(machine, plan, choices[c], tables) and exact
         constants[c, :] = tables.constant
         floors[c, :] = tables.floor
-        rate(scale_of(task, tables), tables.floor, tables.floor[ENERGY], bounds[c])
     return exact
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def rate_floors(
+    machine: Machine, tables: Tables, task: Task, choices: Any, constants: Any, floors: Any, bounds: Any
+) -> None:
+    """``bounds[*, GOALS]``: bounds on the goals from constants and floors."""
+    for c in range(choices.shape[0]):
+        place(machine, choices[c], tables)
+        tables.constant[:] = constants[c]
+        rate(scale_of(task, tables), floors[c], floors[c, ENERGY], bounds[c])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

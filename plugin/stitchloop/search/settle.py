@@ -91,7 +91,7 @@ class Settler:
         length = kernels.walk(
             self.machine, self.plan, self.tables, self.space.rates, self.space.singles, self.space.payments, table, sums, loops
         )
-        labels.rate(self.scale, sums, sums[kernels.ENERGY], goals)
+        labels.fill_goals(self.scale, sums, sums[kernels.ENERGY], kernels.pace(self.machine, self.tables), goals)
         self.sums.append(sums)
         return goals, loops[:length].copy()
 

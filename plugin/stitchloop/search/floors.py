@@ -1,0 +1,115 @@
+"""Floors under the energy of a choice of spatial factors that need no lattice of its own.
+
+Take a level k of limited capacity that no spatial loops stand inside of. Let b be the extents of its tile and r the rank of
+the first loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: its transfer moves
+at least ``x(b)`` words per iteration into a child, where ``x(b)`` is the part of the tile that a slide does not keep, over
+the volume of b. The others move each touched word at least once. The floor is the least over all b that fit and all r.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from stitchloop.search import kernels
+
+
+def raise_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any, floors: Any) -> None:
+    """Raise ``floors[:, ENERGY]`` of all ``choices[*, levels, ranks]`` in place."""
+    outside = np.ones(len(choices))
+    instances = np.ones((choices.shape[1], len(choices)))
+    for i in range(choices.shape[1] - 1, -1, -1):
+        instances[i] = outside
+        outside = outside * choices[:, i].prod(axis=1)
+    cycles = prod(float(size) for size in machine.size) / outside
+    best = floors[:, kernels.ENERGY].copy()
+    for k in range(choices.shape[1]):
+        own = [q for q, child in enumerate(plan.transfer_child) if child == k]
+        if not own or not np.isfinite(machine.capacity[k]) or (choices[:, : k + 1] > 1).any():
+            continue
+        shares = _shares(machine, plan, own, k)
+        if not len(shares):
+            continue
+        prices = np.array([_price(machine, plan, q, choices, instances) for q in own])
+        least = np.array([_compulsory(machine, plan, q, choices, instances) for q in own])
+        moved = shares[:, :, None] * (prices * cycles)[None]
+        rest = floors[:, kernels.ENERGY] - least.sum(axis=0)
+        lowest = np.full(len(choices), np.inf)
+        for rank in range(len(machine.size)):
+            if machine.size[rank] > 1:
+                anew = [i for i, q in enumerate(own) if machine.indexes[plan.transfer_tensor[q], rank]]
+                still = [i for i in range(len(own)) if i not in anew]
+                lowest = np.minimum(lowest, moved[:, anew].sum(axis=1).min(axis=0) + least[still].sum(axis=0))
+        if np.isfinite(lowest).all():
+            best = np.maximum(best, rest + lowest * (1.0 - 1e-12))
+    floors[:, kernels.ENERGY] = best
+
+
+def _shares(machine: kernels.Machine, plan: kernels.Plan, own: list[int], level: int) -> Any:
+    """``x(b)`` of every transfer in ``own``, for the tiles b that fit and that no other tile undercuts in all of them."""
+    extents = np.ones((1, len(machine.size)))
+    for rank in range(len(machine.size)):
+        steps = machine.divisors[rank, : machine.divisor_count[rank]].astype(float)
+        grown = np.repeat(extents, len(steps), axis=0)
+        grown[:, rank] = np.tile(steps, len(extents))
+        kept = sum(_boxes(machine, t, grown)[0] for t in np.nonzero(plan.kept[level])[0])
+        extents = grown[kept <= machine.capacity[level]]
+        if not len(extents):
+            return np.zeros((0, len(own)))
+    volumes = extents.prod(axis=1)
+    shares = np.array([_boxes(machine, plan.transfer_tensor[q], extents)[1] / volumes for q in own]).T
+    shares = np.unique(shares, axis=0)
+    keep: list[Any] = []
+    for row in shares:
+        if not any((other <= row).all() for other in keep):
+            keep.append(row)
+    return np.array(keep)
+
+
+def _boxes(machine: kernels.Machine, tensor: int, extents: Any) -> tuple[Any, Any]:
+    """Words of a tensor's tiles, and of what the best slide of one step brings anew."""
+    whole, anew = np.ones(len(extents)), np.ones(len(extents))
+    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+        terms = range(machine.expression_term[e], machine.expression_term[e + 1])
+        spans = [machine.term_coefficient[k] * extents[:, machine.term_rank[k]] for k in terms]
+        length = 1.0 + sum((span - machine.term_coefficient[k] for k, span in zip(terms, spans)), np.zeros(len(extents)))
+        whole *= length
+        anew *= np.minimum(length, np.min(spans, axis=0)) if len(spans) > 1 else length
+    return whole, anew
+
+
+def _different(machine: kernels.Machine, tensor: int, bounds: Any) -> Any:
+    """A lower bound of the different tiles of a tensor over spatial ``bounds[*, ranks]``."""
+    if machine.is_diagonal[tensor]:
+        return np.ones(len(bounds))
+    different = np.ones(len(bounds))
+    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+        terms = range(machine.expression_term[e], machine.expression_term[e + 1])
+        different *= 1.0 + sum((bounds[:, machine.term_rank[k]] - 1.0 for k in terms), np.zeros(len(bounds)))
+    return different
+
+
+def _price(machine: kernels.Machine, plan: kernels.Plan, q: int, choices: Any, instances: Any) -> Any:
+    """pJ of one word into one child, all instances together, vectors not rounded up, the first reads of outputs elided."""
+    t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+    reads = instances[parent].copy()
+    for i in range(child + 1, parent + 1):
+        reads *= _different(machine, t, choices[:, i])
+    energy = machine.weights[kernels.ENERGY]
+    if machine.is_output[t]:
+        return energy[parent, kernels.UPDATE] / machine.block[parent] * reads
+    fills = energy[child, kernels.FILL] / machine.block[child] * instances[child]
+    return energy[parent, kernels.READ] / machine.block[parent] * reads + fills
+
+
+def _compulsory(machine: kernels.Machine, plan: kernels.Plan, q: int, choices: Any, instances: Any) -> Any:
+    """What :func:`stitchloop.search.kernels.count_constants` counts for a transfer in its floor."""
+    t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+    energy, words = machine.weights[kernels.ENERGY], machine.touched[t]
+    if machine.is_output[t]:
+        return np.full(len(choices), energy[parent, kernels.UPDATE] * words / machine.block[parent])
+    copies = choices[:, child + 1 :].prod(axis=1)[:, ~machine.indexes[t]].prod(axis=1)
+    reads = energy[parent, kernels.READ] / machine.block[parent]
+    return words * (reads + energy[child, kernels.FILL] * copies / machine.block[child])
