@@ -111,7 +111,7 @@ def _front(demand, traffic) -> set[tuple[int, int]]:
         (gemm_pair(5, 3, 7, 4), False),
         (gemm_then_activation(6, 4, 5), False),
         (scale_then_gemm(6, 4, 5), False),
-        (gemm_chain(3, [2, 2, 3, 2]), True),
+        (gemm_chain(4, [2, 1, 4, 3]), True),
         (conv_pair(6, 2, 3, 2), False),
         (conv_pair(7, 3, 2, 2, 1, 2), False),
         (conv_pair(4, 2, 3, 2, 3, 3, stride=2), False),
