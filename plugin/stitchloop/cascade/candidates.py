@@ -201,7 +201,7 @@ class Candidates:
         return sum(-(-count // side) for count in columns)
 
     def _restreamed(self) -> tuple[tuple[str, int, int], ...]:
-        """The last resort, after all spills: streamed operands that come from DRAM anew for each pass, with the extra words."""
+        """Streamed operands that come from DRAM anew for each pass where nothing else fits, with the extra words."""
         found = []
         for tensor, s in sorted(self.pipeline.whole):
             passes = self._passes(tensor, s)
@@ -239,7 +239,10 @@ class Candidates:
         self.shortfall = float(max(0.0, -spare.max()))
         shape = (len(self.levels), len(states), len(shares), len(self.count))
         spare = np.broadcast_to(spare, shape)
-        chosen = np.nonzero(spare.ravel() >= 0)[0] if not self.shortfall else np.array([int(np.argmax(spare))])
+        fits = spare >= 0
+        if self.restreamed and fits[:-1].any():
+            fits[-1] = False
+        chosen = np.nonzero(fits.ravel())[0] if not self.shortfall else np.array([int(np.argmax(spare))])
         level, state, pin, self.tiling = np.unravel_index(chosen, shape)
         self.depth = self.levels[level]
         self.is_kept = np.array(states)[state] > 0

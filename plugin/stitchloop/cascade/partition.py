@@ -13,8 +13,7 @@ The choices, enumerated and judged by :mod:`stitchloop.cascade.performance`:
   stationary*; blocks of the iterative rank together with a split of the batch are the *hybrid*;
 * how many intervals are spilled, in one fixed order (the longest first, by what a spill costs), so that a smaller buffer only
   adds spills;
-* after all spills, whether a GEMM's streamed operand stays in the buffer for all its passes over the array or is read again for
-  each;
+* only where nothing fits after all spills: a GEMM's streamed operand is read again for each of its passes over the array;
 * whether the carried state stays in the buffer from block to block or is written out and read back;
 * which share of the remaining capacity pins operands that every tile would read again; the rest lets transfers run ahead.
 """
