@@ -20,7 +20,8 @@ BranchKind: TypeAlias = Literal["sequential", "pipeline"]
 class Storage:
     """From here down, memory ``target`` holds of each tensor the block that the deeper temporal loops address.
 
-    ``exploits_reuse`` False: nothing of the previous block is kept when the next one is filled.
+    ``exploits_reuse`` False: nothing of the previous block is kept when the next one is filled (LoopTree heeds it for an
+    intermediate only, which is then computed anew).
     """
 
     target: int
