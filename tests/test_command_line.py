@@ -74,6 +74,21 @@ def test_an_invalid_mapping_names_level_size_and_limit(
     assert not (tmp_path / "stats.json").exists()
 
 
+def test_no_valid_mapping_says_what_forbids_it_and_what_would_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arch = tmp_path / "arch.yaml"
+    arch.write_text(Path(ARCH).read_text().replace("depth: 8,", "depth: 2,"))
+    table = str(SMALL / "arch.ERT.yaml")
+    assert run(monkeypatch, "map", str(arch), table, GEMM, "--diagnostics", "-o", str(tmp_path / "out")) == 1
+    error = capsys.readouterr().err
+    assert "RF" in error
+    assert "needs 3 words (A 1, B 1, Z 1), 1 more than its capacity of 2" in error
+    assert "raise the capacity of RF to 3 words" in error
+    assert "impossible" in error
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_missing_section_is_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -91,15 +91,6 @@ class NoMapping(StitchloopError):
 
     def __init__(self, sentence: str, obstacles: tuple[Obstacle, ...] = ()) -> None:
         self.obstacles = obstacles
-        super().__init__(sentence)
-
-
-@dataclass
-class Warnings:
-    """Collects remarks on inputs that are legal but perhaps not meant; shown once at the end of a command."""
-
-    sentences: list[str] = field(default_factory=list)
-
-    def add(self, sentence: str) -> None:
-        if sentence not in self.sentences:
-            self.sentences.append(sentence)
+        told = [o for o in obstacles if o.sentence not in sentence]
+        reasons = [o.sentence + (f"; {o.relaxation}" if o.relaxation else "") for o in told]
+        super().__init__("\n  - ".join([sentence + (":" if reasons else ""), *reasons]))

@@ -35,6 +35,9 @@ def map_command(
     pareto: Annotated[str | None, typer.Option(help="Also the Pareto front of two or three objectives, by commas.")] = None,
     imperfect: Annotated[bool, typer.Option("--imperfect", help="Admit factors that do not divide the rank sizes.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also show what 200 valid random mappings reach.")] = False,
+    diagnostics: Annotated[
+        bool, typer.Option("--diagnostics", help="Show what the constraints leave each level, and what forbids mappings.")
+    ] = False,
     frontend_compatible: FrontendCompatible = False,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which the best so far is returned, with its gap.", rich_help_panel=LIMITS)
@@ -84,6 +87,7 @@ def map_command(
         "memory_limit_mb": memory_limit,
         "num_threads": threads,
         "imperfect": imperfect or None,
+        "diagnostics": diagnostics or None,
     }
     if layers is not None:
         _map_layers(files, layers, output, settings, frontend_compatible, objective, changes, jobs, scheduler)

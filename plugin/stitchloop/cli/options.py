@@ -55,10 +55,11 @@ def show_warnings(sentences: tuple[str, ...]) -> None:
         typer.echo(f"warning: {sentence}", err=True)
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """The screen; 110 columns where the output is no terminal."""
     import sys
 
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 110)

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from stitchloop.errors import InputError
+from stitchloop.cli.options import console
+from stitchloop.errors import InputError, NoMapping
 from stitchloop.spec import Spec
 from stitchloop.write.summary import Comparison, Summary, map_summary, model_summary
 
@@ -67,8 +68,13 @@ def run_map(spec: Spec, directory: Path, switches: MapSwitches | None = None) ->
     switches = switches or MapSwitches()
     architecture, workload = require(spec, "architecture"), require(spec, "workload")
     require_energy(architecture)
-    with interruptible():
-        result = map_einsum(spec, progress=switches.progress)
+    try:
+        with interruptible():
+            result = map_einsum(spec, progress=switches.progress)
+    except NoMapping:
+        if spec.options.diagnostics:
+            diagnosis(spec).show(console(stderr=True))
+        raise
     write_mapping_outputs(spec, result, directory)
     comparison = None
     if spec.mapping is not None:
@@ -78,7 +84,18 @@ def run_map(spec: Spec, directory: Path, switches: MapSwitches | None = None) ->
 
         found = random_search(spec)
         comparison = Comparison(f"the best of {found.valid:,} valid mappings drawn at random", found.stats) if found else None
-    return map_summary(workload.einsum, architecture, result, comparison)
+    summary = map_summary(workload.einsum, architecture, result, comparison)
+    return Summary(summary.parts + diagnosis(spec).parts) if spec.options.diagnostics else summary
+
+
+def diagnosis(spec: Spec) -> Summary:
+    """The table of ``diagnostics: true``."""
+    from stitchloop.mapspace.diagnostics import diagnose
+    from stitchloop.mapspace.mapspace import build_mapspace
+    from stitchloop.write.diagnosis import diagnosis_table
+
+    architecture, workload = require(spec, "architecture"), require(spec, "workload")
+    return Summary((diagnosis_table(diagnose(build_mapspace(workload.einsum, architecture, spec.constraints, spec.options))),))
 
 
 _SECTIONS = {
