@@ -18,12 +18,13 @@ class Front:
     def __init__(self, names: Sequence[str]) -> None:
         self.places = [OBJECTIVES.index(name) for name in names]
         self.points = np.empty((len(self.places), 0))
+        self.stairs = Stairs(self.points)
         self.members: list[Candidate] = []
 
     def may_improve(self, bounds: np.ndarray) -> np.ndarray:
         """Whether something with these lower bounds (objectives by cells) can be a new point."""
         flat = bounds[self.places].reshape(len(self.places), -1)
-        return ~_beaten(flat, self.points).reshape(bounds.shape[1:])
+        return ~self.stairs.beat(flat).reshape(bounds.shape[1:])
 
     def check_time(self) -> None:
         """A front is wanted whole."""
@@ -43,12 +44,13 @@ class Front:
         values, tile = block.expand(rows, at)
         points = values[self.places].reshape(len(self.places), -1)
         every = values.reshape(len(OBJECTIVES), -1)
-        fresh = np.flatnonzero(~_beaten(points, self.points))
+        fresh = np.flatnonzero(~self.stairs.beat(points))
         fresh = fresh[_undominated(points[:, fresh], every[:, fresh])]
         made = [candidate(block, rows, at, tile, every[:, w], int(w)) for w in fresh]
         stay = ~_beaten(self.points, points[:, fresh])
         self.members = [m for m, keep in zip(self.members, stay) if keep] + made
         self.points = np.concatenate([self.points[:, stay], points[:, fresh]], axis=1)
+        self.stairs = Stairs(self.points)
 
 
 def pareto(ev: Evaluator, names: Sequence[str]) -> list[Candidate]:
@@ -61,33 +63,53 @@ def pareto(ev: Evaluator, names: Sequence[str]) -> list[Candidate]:
     return [front.members[i] for i in np.lexsort(front.points[::-1])]
 
 
-def _beaten(points: np.ndarray, front: np.ndarray) -> np.ndarray:
-    """Which points some member of the front equals or beats in everything."""
-    out = np.zeros(points.shape[1], dtype=bool)
-    if not front.shape[1]:
-        return out
-    spread = np.argsort(front[0])[:: max(1, front.shape[1] // 16)]
-    for members in (front[:, spread], front):
-        left = np.flatnonzero(~out)
-        for start in range(0, len(left), 1 << 14):
-            part = left[start : start + (1 << 14)]
-            hit = np.ones((members.shape[1], len(part)), dtype=bool)
-            for axis in range(points.shape[0]):
-                hit &= members[axis][:, None] <= points[axis][part][None, :] * SLACK
-            out[part] |= hit.any(axis=0)
-    return out
+class Stairs:
+    """Looks up whether some member of a set equals or beats a point in everything.
+
+    Members sorted by the first objective; for two objectives the least second one so far, for three a table of the least third
+    one by place along the first and along the second.
+    """
+
+    def __init__(self, members: np.ndarray) -> None:
+        order = np.argsort(members[0], kind="stable")
+        self.first = members[0][order]
+        self.second = np.sort(members[1])
+        rest = members[-1][order]
+        if len(members) == 2:
+            self.least = np.minimum.accumulate(np.concatenate([[np.inf], rest]))[:, None]
+            return
+        count = members.shape[1]
+        self.least = np.full((count + 1, count + 1), np.inf)
+        places = np.argsort(np.argsort(members[1], kind="stable"), kind="stable")[order]
+        self.least[np.arange(1, count + 1), places + 1] = rest
+        np.minimum.accumulate(self.least, axis=0, out=self.least)
+        np.minimum.accumulate(self.least, axis=1, out=self.least)
+
+    def beat(self, points: np.ndarray) -> np.ndarray:
+        """Which points (objectives by points) some member equals or beats."""
+        row = np.searchsorted(self.first, points[0] * SLACK, side="right")
+        if len(points) == 2:
+            return self.least[row, 0] <= points[1] * SLACK
+        column = np.searchsorted(self.second, points[1] * SLACK, side="right")
+        return self.least[row, column] <= points[2] * SLACK
+
+
+def _beaten(points: np.ndarray, members: np.ndarray) -> np.ndarray:
+    if not members.shape[1] or not points.shape[1]:
+        return np.zeros(points.shape[1], dtype=bool)
+    if points.shape[1] > members.shape[1]:
+        return Stairs(members).beat(points)
+    return (members[:, :, None] <= points[:, None, :] * SLACK).all(axis=0).any(axis=0)
 
 
 def _undominated(points: np.ndarray, ties: np.ndarray) -> np.ndarray:
     """Indices of the points that no other beats; of equals the one with the least ``ties``, row after row."""
     order = np.lexsort((*ties[::-1], *points[::-1]))
-    kept: list[int] = []
-    array = np.empty((points.shape[0], 0))
+    kept = np.empty(0, dtype=np.int64)
     for start in range(0, len(order), 512):
         part = order[start : start + 512]
-        part = part[~_beaten(points[:, part], array)]
-        for index in part:
-            if not _beaten(points[:, index : index + 1], points[:, kept])[0]:
-                kept.append(int(index))
-        array = points[:, kept]
-    return np.array(kept, dtype=np.int64)
+        part = part[~_beaten(points[:, part], points[:, kept])]
+        mine = points[:, part]
+        beats = (mine[:, :, None] <= mine[:, None, :] * SLACK).all(axis=0)
+        kept = np.concatenate([kept, part[~np.triu(beats, 1).any(axis=0)]])
+    return kept
