@@ -114,7 +114,7 @@ def test_front_equals_brute_force(seed, objectives):
         assert one == pytest.approx(other, rel=1e-8)
 
 
-def nvdla(capacity: int = 65536) -> Architecture:
+def nvdla(capacity: int = 524288) -> Architecture:
     def storage(name: str, read: float, write: float, leak: float = 0.0, **given: object) -> Level:
         return Level(name, energy=Energy(read, write, write, leak=leak), datawidth=16, **given)
 

@@ -1,4 +1,40 @@
-"""The exact search: the true optimum of a mapspace of one Einsum."""
+"""The exact search: the true optimum of a mapspace of one Einsum.
+
+What is searched, and why nothing is lost
+-----------------------------------------
+Keep sets and spatial bounds are enumerated; everything below holds them fixed. Choices of spatial bounds whose counts are
+equal for every nest are taken once (:mod:`stitchloop.search.spatial`). Walk the temporal loops of a nest from the innermost
+to the outermost. A *node* is the product of the loops walked so far, rank by rank.
+
+1. *Costs sit on nodes.* A transfer feeds a child level k of tensor T from the next level that keeps T. Above k there first
+   comes a run of loops that do not index T, over any number of levels; it ends at a node P. The tile has not moved, so the
+   child gets ``tile(P) * (iterations outside P)`` words: both factors depend on P alone. Fills, reads, updates, their
+   rounding to vectors and the words elided are functions of these words and of the spatial bounds. If the first loop after
+   P slides the tile along a sum of ranks, the words also depend on that loop's rank and bound; then the cost sits on the
+   edge. A transfer of the compute units is settled by the spatial bounds, or by the node below one fan-out
+   (``Transfers.late``).
+2. *Slots.* What matters of the walk so far is the node, the place in the permutations, and which transfers still run: for
+   each tensor the last few begun ("unpaid"). A tensor may be paid at any node before a loop indexes it, and has to be paid
+   there. So (place, unpaid, node) is a state, payments and loops are edges, and the cost of a nest is the sum along a path.
+3. *Every nest is a path of its own cost:* pay each tensor where its run ends. *Every path is a nest of at most its cost:*
+   merge the loops of one rank at one level into the innermost of them. A merged loop lies in runs of tensors that it does
+   not index (their runs end at larger nodes, so they cost no more), comes after the payments of all that it indexes, and
+   slides at least as often as the first of its parts. Paying before a run ends costs no less than at its end, since
+   iterations outside shrink along it while the tile stays. Hence the least path costs what the least nest costs.
+4. *Constraints* remove edges or nodes: a capacity or a least utilization masks the nodes at which a level may end; bounds on
+   factors limit the edges of a rank at a level, taken once per level (the slot remembers which restricted ranks are still
+   to come); permutations order the edges.
+5. *Least costs* to the end of the nest, in any fixed non-negative mixture of metrics, fill the slots outermost first. A free
+   rank's edges to all multiples are a running minimum over its prime factors.
+6. *Goals* (energy, cycles, their product, accesses) do not decrease in any metric. A choice of spatial bounds is dropped
+   when the goals of lower bounds on its metrics do not precede the incumbent: floors that need no lattice, then the least
+   cost with slides made as cheap as they could ever be, then the exact least cost. If the nest of least cost meets its own
+   bound, it is the choice's optimum. Else mixtures bound it and the label search decides (:mod:`stitchloop.search.labels`).
+7. *Order.* Choices have fixed numbers; equal goals are decided by them, and a choice is dropped for an equal incumbent only
+   if that has the lower number. What other threads have found changes what is dropped, never what is returned.
+
+Energies are compared to twelve digits. Cycles of complete nests are rounded in the tool's order of operations.
+"""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Tables(NamedTuple):
     """float64[nodes]."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
     """Axes of the lattice under the spatial factors ``spatial[levels, ranks]``; returns the number of nodes."""
     levels, ranks = spatial.shape
@@ -188,7 +188,7 @@ def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
     return nodes
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def fill_volume(machine: Machine, tables: Tables, tensor: int, level: int, nodes: int, out: Any) -> None:
     """Words of the tensor's tile at ``level``: spatial loops up to and with the level's, temporal ones as the node says."""
     for p in range(nodes):
@@ -212,7 +212,7 @@ def fill_volume(machine: Machine, tables: Tables, tensor: int, level: int, nodes
             out[p] *= length
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def distinct_sums(steps: Any, bounds: Any, terms: int) -> float:
     """Different values of ``sum(index * step)``, each index below its bound, all steps positive.
 
@@ -248,7 +248,7 @@ def distinct_sums(steps: Any, bounds: Any, terms: int) -> float:
     return float(different)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def needs_strides(machine: Machine, spatial: Any, tensor: int, level: int) -> bool:
     """Whether the number of different tiles that a fan-out holds depends on the tiles' extents."""
     for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
@@ -260,7 +260,7 @@ def needs_strides(machine: Machine, spatial: Any, tensor: int, level: int) -> bo
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def different_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, node: int, least: bool) -> float:
     """Different tiles of the tensor among the children of one instance of ``level``.
 
@@ -309,7 +309,7 @@ def different_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int,
     return different
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def spread_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, nodes: int, words: Any) -> None:
     """Multiply ``words`` by the number of different tiles where that depends on their extents.
 
@@ -337,7 +337,7 @@ def spread_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, le
         words[p] *= known[index]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def place(machine: Machine, spatial: Any, tables: Tables) -> None:
     """What the spatial factors ``spatial[levels, ranks]`` settle at once: cycles, instances, partitions."""
     levels, ranks = spatial.shape
@@ -365,7 +365,7 @@ def place(machine: Machine, spatial: Any, tables: Tables) -> None:
                         covered /= spatial[i, machine.term_rank[k]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> bool:
     """After :func:`place`: what the compute units move, and a floor under the cost of all transfers, per metric.
 
@@ -425,7 +425,7 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
     return exact
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
     """Fill the words of every transfer and the tiles kept, for every node."""
     levels = spatial.shape[0]
@@ -473,7 +473,7 @@ def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, node
                 spread_tiles(machine, tables, spatial, t, i, nodes, tables.reads[q])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def mix_metrics(machine: Machine, plan: Plan, tables: Tables, mix: Any, rates: Any) -> None:
     """``rates[transfer]``: what one word costs in the mixture ``mix`` (a weight per metric) of metrics; see :func:`priced`."""
     weights = machine.weights
@@ -503,7 +503,7 @@ def mix_metrics(machine: Machine, plan: Plan, tables: Tables, mix: Any, rates: A
                     rates[q, 9] += mix[m] * weights[m, parent, UPDATE] * outer
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def priced(rate: Any, share: float, reads: float) -> float:
     """Cost of a transfer: ``share`` words to one child, ``reads`` words from the parent, both per instance.
 
@@ -516,7 +516,7 @@ def priced(rate: Any, share: float, reads: float) -> float:
     return energy + rate[7] * fills + rate[8] * again + rate[9] * reads
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def value_payments(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, relaxed: bool, out: Any) -> None:
     """``out[payment, node]``: what the payments cost at ``rates``.
 
@@ -545,7 +545,7 @@ def value_payments(machine: Machine, plan: Plan, tables: Tables, rates: Any, nod
                 out[k, p] += tables.value_of_transfer[q, p]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def least_moving(machine: Machine, plan: Plan, tables: Tables, q: int, nodes: int, moving: Any) -> None:
     """``moving[node]``: a lower bound of the share of its tile that a child gets anew at each step of a slide."""
     t, child = plan.transfer_tensor[q], plan.transfer_child[q]
@@ -565,7 +565,7 @@ def least_moving(machine: Machine, plan: Plan, tables: Tables, q: int, nodes: in
             moving[p] = min(moving[p], (least - 1e-9) / length)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def overlap(machine: Machine, tables: Tables, tensor: int, child: int, level: int, rank: int, node: int) -> float:
     """Words of the child's tile that stay when the tile moves one step of a loop over ``rank`` at ``level``."""
     kept = 1.0
@@ -582,7 +582,7 @@ def overlap(machine: Machine, tables: Tables, tensor: int, child: int, level: in
     return kept
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def fill_staying(
     machine: Machine, tables: Tables, q: int, t: int, child: int, level: int, rank: int, nodes: int, out: Any
 ) -> None:
@@ -615,7 +615,7 @@ def fill_staying(
             out[p] *= max(0.0, length - coefficient * tables.extent[rank, p]) / length
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def slide_value(machine: Machine, plan: Plan, tables: Tables, rates: Any, slide: int, node: int, bound: int) -> float:
     """Payment of a tensor whose run ends at ``node`` in a loop that slides its tile ``bound - 1`` times per pass."""
     payment, level, rank = plan.slides[slide, 0], plan.slides[slide, 1], plan.slides[slide, 2]
@@ -629,7 +629,7 @@ def slide_value(machine: Machine, plan: Plan, tables: Tables, rates: Any, slide:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
     """``out``: :func:`slide_value` of every slide, node and bound.
 
@@ -675,7 +675,7 @@ def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes
         at += size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def run_slide(plan: Plan, tables: Tables, o: int, nodes: int, cost: Any, target: Any, origin: Any, slides: Any) -> None:
     """Operation ``o``: pay, and loop over a rank that slides the tiles of some of the tensors paid."""
     ops = plan.ops
@@ -707,7 +707,7 @@ def run_slide(plan: Plan, tables: Tables, o: int, nodes: int, cost: Any, target:
                 at += step
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def run_program(
     plan: Plan,
     machine: Machine,
@@ -803,7 +803,7 @@ def run_program(
                                 target[here + k] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def begin_words(plan: Plan, tables: Tables) -> None:
     """Start ``tables.words`` with what the compute units move."""
     tables.words[:] = 0.0
@@ -812,7 +812,7 @@ def begin_words(plan: Plan, tables: Tables) -> None:
         tables.words[plan.innermost[t], t, 1] = tables.base[t, 1]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def add_words(machine: Machine, plan: Plan, tables: Tables, o: int, node: int, bound: int) -> None:
     """Add to ``tables.words`` what operation ``o`` at ``node`` moves; ``bound`` is that of its loop."""
     ops = plan.ops
@@ -842,7 +842,7 @@ def add_words(machine: Machine, plan: Plan, tables: Tables, o: int, node: int, b
                     tables.words[child, t, 1] += share
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def pace(machine: Machine, tables: Tables) -> float:
     """Cycles of the nest that ``tables.words`` describes, in the order of operations in which the tool rounds."""
     cycles = tables.cycles[0]
@@ -863,7 +863,7 @@ def pace(machine: Machine, tables: Tables) -> float:
     return longest
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def walk(
     machine: Machine, plan: Plan, tables: Tables, rates: Any, singles: Any, payments: Any, slots: Any, sums: Any, loops: Any
 ) -> int:
@@ -913,7 +913,7 @@ def walk(
         slot, node = ops[chosen, 2], target
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def record(
     machine: Machine, plan: Plan, tables: Tables, singles: Any, o: int, node: int, target: int, sums: Any, loops: Any, found: int
 ) -> int:

@@ -43,7 +43,7 @@ class Scale(NamedTuple):
     """float64[metrics]."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def rounded(number: float) -> float:
     """``number`` to twelve significant digits, so that sums of equal terms in different orders are equal; monotone."""
     if number == 0.0 or number == INF:
@@ -52,7 +52,7 @@ def rounded(number: float) -> float:
     return np.rint(number / unit) * unit
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     """``goals``: the lexicographic figures of a nest that costs ``sums`` (and at least ``energy``), constants left out."""
     cycles = scale.cycles
@@ -61,7 +61,7 @@ def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     fill_goals(scale, sums, energy, cycles, goals)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any) -> None:
     """``goals`` of a nest that takes ``cycles``; the rest as for :func:`rate`."""
     total = scale.energy + energy + scale.leakage * cycles
@@ -79,7 +79,7 @@ def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any
             goals[g] = rounded(scale.constant[goal - GOAL_METRIC] + sums[goal - GOAL_METRIC])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def beats(one: Any, other: Any) -> bool:
     """Whether ``one`` is lexicographically below ``other``."""
     for g in range(GOALS):
@@ -90,7 +90,7 @@ def beats(one: Any, other: Any) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def search_labels(
     machine: Machine,
     plan: Plan,
@@ -270,7 +270,7 @@ def search_labels(
     return winner, made, True, front_size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def end_label(
     machine: Machine, plan: Plan, tables: Tables, scale: Scale, links: Any, label: int, sums: Any, energy: float, goals: Any
 ) -> None:
@@ -286,7 +286,7 @@ def end_label(
     fill_goals(scale, sums, energy, pace(machine, tables), goals)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def trace(plan: Plan, tables: Tables, links: Any, label: int, loops: Any) -> int:
     """``loops[k] = (level, rank, bound)`` of the nest that ends in ``label``, innermost first; returns how many."""
     found = 0
@@ -304,7 +304,7 @@ def trace(plan: Plan, tables: Tables, links: Any, label: int, loops: Any) -> int
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def matched(front: Any, size: int, goals: Any) -> bool:
     """Whether a row of the front is no worse than ``goals`` in every goal."""
     for row in range(size):
@@ -318,7 +318,7 @@ def matched(front: Any, size: int, goals: Any) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
     """Put ``goals`` into the front in place of the rows that it matches or beats; the new size."""
     kept = 0
@@ -337,7 +337,7 @@ def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
     return kept + 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def bound_goals(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: Any, goals: Any) -> None:
     """Lower bounds on the goals from bounds on every metric and on mixtures of them."""
     for x in range(first_mix, mixes.shape[0]):
@@ -368,7 +368,7 @@ def bound_goals(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: A
                         goals[g] = max(goals[g], rounded(product))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def _least_product(mixture: float, weight: float, energy: float, cycles: float) -> float:
     """Least ``E * C`` with ``E + weight * C >= mixture``, ``E >= energy``, ``C >= cycles``.
 
@@ -379,7 +379,7 @@ def _least_product(mixture: float, weight: float, energy: float, cycles: float) 
     return min((mixture - weight * cycles) * cycles, energy * (mixture - energy) / weight) * (1.0 - 1e-12)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def _looped(plan: Plan, tables: Tables, links: Any, label: int) -> int:
     node, before = links[label, 2], links[links[label, 0], 2]
     if node == before:

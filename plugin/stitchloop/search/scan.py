@@ -54,7 +54,7 @@ class Task(NamedTuple):
     """float64[levels]: pJ per cycle and instance."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def scale_of(task: Task, tables: Tables) -> Scale:
     """The scale after :func:`stitchloop.search.kernels.count_constants`."""
     leakage = 0.0
@@ -64,7 +64,7 @@ def scale_of(task: Task, tables: Tables) -> Scale:
     return Scale(task.goals, task.resources, energy, leakage, tables.cycles[0], tables.constant)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def precedes(goals: Any, index: int, best: Any, best_index: int) -> bool:
     """Whether ``goals`` at ``index`` would replace the incumbent; equal figures are decided by the index."""
     if beats(goals, best):
@@ -72,7 +72,7 @@ def precedes(goals: Any, index: int, best: Any, best_index: int) -> bool:
     return index < best_index and not beats(best, goals)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def survey(machine: Machine, plan: Plan, tables: Tables, choices: Any, constants: Any, floors: Any) -> bool:
     """Constants and floors of all ``choices[*, levels, ranks]``; whether all constants are exact."""
     exact = True
@@ -84,7 +84,7 @@ def survey(machine: Machine, plan: Plan, tables: Tables, choices: Any, constants
     return exact
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def rate_floors(
     machine: Machine, tables: Tables, task: Task, choices: Any, constants: Any, floors: Any, bounds: Any
 ) -> None:
@@ -95,7 +95,7 @@ def rate_floors(
         rate(scale_of(task, tables), floors[c], floors[c, ENERGY], bounds[c])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: Any) -> int:
     """Fill everything in ``tables`` that a choice of spatial factors settles; the number of nodes."""
     place(machine, choice, tables)
@@ -105,7 +105,7 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
     return nodes
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, relaxed: bool, slots: Any) -> float:
     """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest."""
     mix_metrics(machine, plan, tables, mix, space.rates)

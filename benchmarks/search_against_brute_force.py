@@ -1,0 +1,56 @@
+"""The search against brute force over the reference model on many random small mapspaces; longer than the test suite's.
+
+    python benchmarks/search_against_brute_force.py [first seed] [past the last seed] [largest mapspace]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from search_spaces import least, random_mapspace, valid_stats  # noqa: E402
+
+from stitchloop.errors import NoMapping  # noqa: E402
+from stitchloop.model import TIMELOOP  # noqa: E402
+from stitchloop.search import search  # noqa: E402
+from stitchloop.search.objectives import completed, value_of  # noqa: E402
+
+OBJECTIVES = (("energy",), ("delay",), ("edp",), ("last-level-accesses",), ("accesses-S1", "energy"), ("delay", "last-level-accesses"))
+
+
+def main(first: int, last: int, most: int) -> None:
+    spaces = mappings = wrong = 0
+    brute = ours = 0.0
+    for seed in range(first, last):
+        for sliding in (False, True):
+            space = random_mapspace(seed, sliding, most)
+            if space is None:
+                continue
+            start = time.perf_counter()
+            stats = valid_stats(space, TIMELOOP)
+            brute += time.perf_counter() - start
+            spaces, mappings = spaces + 1, mappings + space.size
+            for objectives in OBJECTIVES[:1] if sliding else OBJECTIVES:
+                want = least(stats, objectives)
+                start = time.perf_counter()
+                try:
+                    result = search(space, objectives)
+                    got = tuple(value_of(name, result.stats) for name in completed(objectives))
+                except NoMapping:
+                    got = None
+                ours += time.perf_counter() - start
+                same = (got is None) == (want is None) and (
+                    got is None or all(abs(a - b) <= 1e-9 * abs(b) + 1e-12 for a, b in zip(got, want))
+                )
+                if not same:
+                    wrong += 1
+                    print(f"seed {seed} sliding {sliding} {objectives}: got {got}, brute force {want}")
+    print(f"{spaces} mapspaces, {mappings} mappings, {wrong} wrong; brute force {brute:.1f} s, search {ours:.1f} s")
+
+
+if __name__ == "__main__":
+    given = [int(text) for text in sys.argv[1:]]
+    main(*(given + [0, 100, 3000][len(given) :]))
