@@ -40,41 +40,45 @@ class Block:
         self.monomials = Monomials(ev, index)
         self.inputs = ev.incidences.inputs.at(self.monomials, rows)
         self.written = ev.incidences.written.at(self.monomials, rows)
-        self._fit()
-
-    def _fit(self) -> None:
-        """Feasible cells and, of the folded rank, the number of tile sizes that fit."""
-        ev = self.ev
-        capacity = ev.capacity
-        self.whole = [w.at(self.monomials, self.rows) for w in ev.incidences.whole]
-        if ev.folded is None:
-            self.sizes = None
-            self.feasible = np.ones(self.whole[0].shape, dtype=bool)
-            for whole in self.whole:
-                self.feasible &= whole <= capacity
-            return
-        self.tiled = [w.at(self.monomials, self.rows) for w in ev.incidences.folded]
-        largest = np.full(self.whole[0].shape, float(ev.axes[ev.folded].size))
-        self.feasible = np.ones(self.whole[0].shape, dtype=bool)
-        for whole, tiled in zip(self.whole, self.tiled):
-            left = capacity - whole
-            self.feasible &= left >= 0
-            with np.errstate(divide="ignore", invalid="ignore"):
-                np.minimum(largest, np.where(tiled > 0, np.floor_divide(left, tiled), largest), out=largest)
-        self.sizes = ev.fitting[np.clip(largest, 0, ev.axes[ev.folded].size).astype(np.int64)]
-        self.feasible &= self.sizes > 0
 
     def keep(self, columns: np.ndarray) -> Block:
         """The same rows at some of the columns."""
         part = object.__new__(Block)
         part.ev, part.rows, part.index = self.ev, self.rows, tuple(i[columns] for i in self.index)
         part.monomials = self.monomials.keep(columns)
-        part.inputs, part.written, part.feasible = self.inputs[:, columns], self.written[:, columns], self.feasible[:, columns]
-        part.whole = [w[:, columns] for w in self.whole]
-        part.sizes = None if self.sizes is None else self.sizes[:, columns]
-        if self.sizes is not None:
-            part.tiled = [t[:, columns] for t in self.tiled]
+        part.inputs, part.written = self.inputs[:, columns], self.written[:, columns]
         return part
+
+    @cached_property
+    def whole(self) -> list[np.ndarray]:
+        """For each phase the buffer demand, without the blocks that the folded rank cuts."""
+        return [w.at(self.monomials, self.rows) for w in self.ev.incidences.whole]
+
+    @cached_property
+    def tiled(self) -> list[np.ndarray]:
+        """For each phase those blocks, per word of the folded rank's tile."""
+        return [w.at(self.monomials, self.rows) for w in self.ev.incidences.folded]
+
+    @cached_property
+    def sizes(self) -> np.ndarray | None:
+        """How many of the folded rank's tile sizes fit; None when no rank is folded."""
+        ev = self.ev
+        if ev.folded is None:
+            return None
+        size = ev.axes[ev.folded].size
+        largest = np.full(self.inputs.shape, float(size))
+        for whole, tiled in zip(self.whole, self.tiled, strict=True):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                room = np.floor_divide(ev.capacity - whole, tiled)
+            np.minimum(largest, np.where(tiled > 0, room, np.where(whole <= ev.capacity, size, 0)), out=largest)
+        return ev.fitting[np.clip(largest, 0, size).astype(np.int64)]
+
+    @cached_property
+    def feasible(self) -> np.ndarray:
+        """Whether anything fits."""
+        if self.sizes is not None:
+            return self.sizes > 0
+        return np.logical_and.reduce([whole <= self.ev.capacity for whole in self.whole])
 
     @cached_property
     def demand(self) -> np.ndarray:
@@ -83,10 +87,10 @@ class Block:
 
     @cached_property
     def quick_bounds(self) -> np.ndarray:
-        """Lower bounds of the objectives from DRAM access and what the arrays cost at the very least."""
+        """Lower bounds of the objectives from DRAM access alone and what the arrays cost at the very least."""
         energy, cycles = floors(self.ev)
         total = self.dram_energy(self.inputs, self.written) + energy[self.rows][:, None]
-        return objectives(self.ev, total, cycles[self.rows][:, None], self.inputs, self.written, self.demand)
+        return objectives(self.ev, total, cycles[self.rows][:, None], self.inputs, self.written, np.zeros((1, 1)))
 
     def dram_energy(self, inputs: np.ndarray, written: np.ndarray) -> np.ndarray:
         m = self.ev.machine
@@ -122,8 +126,8 @@ class Block:
     def least_inside(self) -> tuple[np.ndarray, np.ndarray]:
         """The least energy and cycles of arrays and softmax: rows by columns each."""
         ev = self.ev
-        cycles = np.zeros(self.feasible.shape)
-        energy = np.full(self.feasible.shape, ev.constant_energy)
+        cycles = np.zeros(self.inputs.shape)
+        energy = np.full(self.inputs.shape, ev.constant_energy)
         for e in ev.ops:
             least = {}
             for which in ("cycles", "energy"):

@@ -154,12 +154,12 @@ def descend(ev: Evaluator, incumbent: Keeper, rows: np.ndarray, index: list[np.n
         incumbent.check_time()
         part = [i[start : start + step] for i in index]
         block = Block(ev, rows, part)
-        left = open_[:, start : start + step] & block.feasible
-        left &= incumbent.may_improve(block.quick_bounds)
+        left = open_[:, start : start + step] & incumbent.may_improve(block.quick_bounds)
         columns = np.flatnonzero(left.any(axis=0))
         if not len(columns):
             continue
         block, left, part = block.keep(columns), left[:, columns], [i[columns] for i in part]
+        left &= block.feasible
         if final:
             _settle(block, incumbent, left)
             continue
