@@ -3,9 +3,10 @@
 ``timeloop-mapper`` gets the same mapspace in the one-file form that it reads, and is stopped after the wall-clock time that
 our search took (at least ``--least`` seconds, for it has to start up), and after ``--factor`` times that (at most ``--most``).
 All figures are those of ``timeloop-model`` for the mappings found, where it is on PATH, else of our equal model. Ratios above
-1 say how many times worse Timeloop's mapping is; its search is random, so they vary.
+1 say how many times worse Timeloop's mapping is; its search is random, so they vary. Of its algorithms ``random`` did best in
+such runs, and is the default here.
 
-    python benchmarks/against_timeloop.py FILES... [--layers FILES...] [--objective edp] [--algorithm hybrid] [--factor 100]
+    python benchmarks/against_timeloop.py FILES... [--layers FILES...] [--objective edp] [--algorithm random] [--factor 100]
 
 ``FILES`` are Timeloop's input files (architecture, constraints, tables, variables; a problem, unless there are layers), or
 names of the shipped content, such as ``nvdla_like resnet18/02_conv2``.
@@ -87,7 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("files", nargs="+", type=Path, help="Timeloop's input files, or names of shipped content")
     parser.add_argument("--layers", nargs="*", type=Path, default=[], help="one problem file each, instead of a problem in FILES")
     parser.add_argument("--objective", nargs="*", default=["edp"], help="edp, energy, delay; each in a run of its own")
-    parser.add_argument("--algorithm", default="hybrid", help="Timeloop's search: hybrid (its default), random, linear_pruned...")
+    parser.add_argument("--algorithm", default="random", help="Timeloop's search: random, hybrid, random_pruned, exhaustive")
     parser.add_argument("--factor", type=float, default=100, help="how many times our seconds Timeloop gets in the second run")
     parser.add_argument("--least", type=float, default=1.0, help="least seconds for Timeloop")
     parser.add_argument("--most", type=float, default=60.0, help="most seconds for Timeloop")

@@ -12,6 +12,7 @@ from model_random import SHAPES, random_architecture, random_einsum, random_mapp
 from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.mapping import LevelMapping, Loop, Mapping
 from stitchloop.model import CLEAN, TIMELOOP, Counting, Evaluator, InvalidMapping, check, evaluate
+from stitchloop.model.radix import effective
 from stitchloop.stats import PARTIAL_TILES, Stats
 from stitchloop.workload import Einsum, Tensor, Term
 
@@ -119,7 +120,7 @@ def test_totals_add_up() -> None:
         assert stats.energy_pJ == pytest.approx(parts)
         assert stats.cycles == max(stats.compute.cycles, *(level.cycles for level in stats.levels.values()))
         assert 0 < stats.utilization <= 1
-        assert stats.counting == ("timeloop" if mapping.is_perfect else PARTIAL_TILES)
+        assert stats.counting == ("timeloop" if effective(mapping).is_perfect else PARTIAL_TILES)
 
 
 def test_a_last_pass_that_is_whole_is_no_imperfection() -> None:

@@ -44,7 +44,8 @@ class Evaluator:
         The workload and the machine, with its ERT.
     counting : Counting
         Which of the tool's artefacts are counted. Imperfect mappings are counted with exact partial tiles in any case, of
-        the switches only ``wraps_keep_overlap`` and ``double_cycles`` matter there.
+        the switches only ``wraps_keep_overlap`` and ``double_cycles`` matter there; a mapping is perfect if it is so with
+        the bounds that its loops reach.
     """
 
     def __init__(self, einsum: Einsum, architecture: Architecture, counting: Counting = TIMELOOP) -> None:
@@ -103,10 +104,12 @@ class Evaluator:
 
     def count(self, mapping: Mapping) -> Counted:
         """Counts of ``mapping`` without cycles and energy; raises :class:`~stitchloop.errors.InvalidMapping`."""
-        if not mapping.is_perfect:
-            return self.count_exactly(mapping)
         einsum, architecture = self.einsum, self.architecture
         check_factors(einsum, mapping, architecture)
+        if not mapping.is_perfect:
+            mapping = effective(mapping)
+        if not mapping.is_perfect:
+            return self.count_exactly(mapping)
         keeps = self._keeps(mapping)
         check_kept(keeps, architecture.compute.name)
         nest = Nest.of(einsum.ranks, einsum.rank_sizes, mapping)

@@ -10,6 +10,7 @@ from stitchloop.architecture import Energy, Level
 from stitchloop.errors import InvalidMapping
 from stitchloop.model.bypass import Counts
 from stitchloop.model.counting import Counting
+from stitchloop.stats import TensorStats
 
 
 def throttled(level: Level, counts: Iterable[Counts], compute_cycles: int, counting: Counting) -> tuple[int, float]:
@@ -57,7 +58,7 @@ def _never(level: Level) -> InvalidMapping:
     )
 
 
-def access_energy(counts: Counts, energy: Energy, block: int, instances: int) -> float:
+def access_energy(counts: Counts | TensorStats, energy: Energy, block: int, instances: int) -> float:
     """pJ of one tensor over all instances; accesses are whole vectors of ``block`` words, rounded up per instance and action."""
     return (
         -(-counts.reads // block) * energy.read

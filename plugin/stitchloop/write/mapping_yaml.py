@@ -6,6 +6,7 @@ from typing import Any
 
 from stitchloop.architecture import Architecture
 from stitchloop.mapping import LevelMapping, Loop, Mapping
+from stitchloop.model.radix import effective
 from stitchloop.workload import Einsum
 
 
@@ -13,8 +14,10 @@ def mapping_document(einsum: Einsum, architecture: Architecture, mapping: Mappin
     """Directives in Timeloop's order: what each level keeps, then its loops, inner to outer.
 
     Ranks of factor 1 follow the loops of a permutation. Imperfect loops are written ``M4,3`` (bound, last pass), the form
-    that Timeloop's executable reads.
+    that Timeloop's executable reads, with the bounds that are reached, since it refuses outer loops that run once.
     """
+    if not mapping.is_perfect:
+        mapping = effective(mapping)
     directives: list[dict[str, Any]] = []
     for level, level_mapping in zip(architecture.levels, mapping.levels, strict=True):
         names = [tensor.name for tensor in einsum.tensors]

@@ -8,7 +8,8 @@ from math import inf
 import numpy as np
 
 from stitchloop.architecture import Architecture, Compute, Level
-from stitchloop.stats import LevelStats, Stats, TensorStats
+from stitchloop.model.performance import access_energy
+from stitchloop.stats import PARTIAL_TILES, LevelStats, Stats, TensorStats
 from stitchloop.workload import Einsum
 
 WORD = 2**64
@@ -76,8 +77,7 @@ def _level_sections(einsum: Einsum, architecture: Architecture, stats: Stats) ->
             + "\n    STATS\n    -----\n"
             + _fields("    ", 21, [("Cycles", str(counts.cycles)), ("Bandwidth throttling", _fixed(counts.throttle))])
             + "".join(
-                f"    {tensor.name}:\n"
-                + _tensor_fields(counts, counts.tensors[tensor.name], tensor.is_output, stats.compute.cycles)
+                f"    {tensor.name}:\n" + _tensor_fields(level, counts, counts.tensors[tensor.name], tensor.is_output, stats)
                 for tensor in einsum.tensors
                 if tensor.name in counts.tensors
             )
@@ -112,12 +112,20 @@ def _level_specs(level: Level, counts: LevelStats) -> str:
     return _fields("        ", 32, pairs)
 
 
-def _tensor_fields(level: LevelStats, s: TensorStats, is_output: bool, compute_cycles: int) -> str:
+def _energy_of_one(level: Level, s: TensorStats, counting: str) -> float:
+    """pJ of one instance; their mean where partial tiles make instances differ."""
+    if counting == PARTIAL_TILES:
+        return s.energy_pJ / s.instances
+    return access_energy(s, level.energy, level.block_size, 1)
+
+
+def _tensor_fields(level: Level, counts: LevelStats, s: TensorStats, is_output: bool, stats: Stats) -> str:
+    compute_cycles, throttle = stats.compute.cycles, counts.throttle
     read_demand, write_demand = s.reads / compute_cycles, (s.fills + s.updates) / compute_cycles
-    read_rate, write_rate = level.throttle * read_demand, level.throttle * write_demand
-    shared_rate = level.throttle * (read_demand + write_demand)
+    read_rate, write_rate = throttle * read_demand, throttle * write_demand
+    shared_rate = throttle * (read_demand + write_demand)
     accesses = s.reads + s.fills + s.updates
-    per_instance = s.energy_pJ / s.instances
+    per_instance = _energy_of_one(level, s, stats.counting)
     addresses = s.fills + (s.updates if is_output else s.reads)
     rate = "{:.2f} words/cycle".format
     pairs = [
