@@ -32,7 +32,8 @@ class Candidate:
 class Block:
     """Some rows at some columns: feasibility, DRAM access, and bounds.
 
-    ``index`` holds the columns' tile indices along the first outer axes; along the others everything is bounded from below.
+    ``index`` holds the columns' indices as :meth:`Evaluator.boundary` takes them; where they stand for several tiles, everything
+    is bounded from below.
     """
 
     def __init__(self, ev: Evaluator, rows: np.ndarray, index: Sequence[np.ndarray]) -> None:
@@ -186,10 +187,15 @@ class Block:
         return own, e_cost, c_cost
 
 
+def all_tilings(ev: Evaluator) -> Block:
+    """All rows at one column that stands for every tiling."""
+    return Block(ev, np.arange(len(ev.rows)), [np.array([ev.whole_axis(axis)]) for axis in range(len(ev.outer))])
+
+
 def floors(ev: Evaluator) -> tuple[np.ndarray, np.ndarray]:
     """The least energy and cycles inside the arrays of each row, over all tilings."""
     if ev.floors is None:
-        energy, cycles = Block(ev, np.arange(len(ev.rows)), []).least_inside
+        energy, cycles = all_tilings(ev).least_inside
         ev.floors = (energy[:, 0], cycles[:, 0])
     return ev.floors
 

@@ -11,6 +11,7 @@ best tile below a bound is looked up, not enumerated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,9 @@ from stitchloop.fused.template import Row
 from stitchloop.fused.tilings import Axis, Passes, Variable, imperfect_axis, passes, perfect_axis
 
 EXACT = float(2**44)
+
+SHORT = 48
+"""Tile sizes of one axis that are cut apart at once; more are cut into segments first."""
 
 QUERY_MATRICES = ("buffer_producer", "buffer_consumer", "dram", "compute_producer", "compute_consumer", "buffer_register")
 """The six query matrices by their published meaning."""
@@ -217,13 +221,29 @@ class Evaluator:
         return prod(axis.size for axis in self.axes.values())
 
     @cached_property
+    def segments(self) -> list[np.ndarray]:
+        """For each outer axis, where its segments start: one for a short axis, else about as many as the root of its length."""
+        starts = []
+        for axis in self.outer:
+            length = len(axis) if len(axis) <= SHORT else math.isqrt(len(axis))
+            starts.append(np.arange(0, len(axis), length))
+        return starts
+
+    @cached_property
     def _logs(self) -> list[tuple[int, np.ndarray]]:
-        """For each variable, its axis (-1: constant) and the logarithms of its values."""
+        """For each variable its axis (-1: constant) and logarithms: at each tile, the least in each segment, the least of all."""
         logs = []
         at = {axis.rank: n for n, axis in enumerate(self.outer)}
         for variable in self.table.variables:
-            logs.append((at.get(variable.rank, -1), np.log(self.values(variable).astype(float))))
+            axis, values = at.get(variable.rank, -1), np.log(self.values(variable).astype(float))
+            if axis >= 0:
+                values = np.concatenate([values, np.minimum.reduceat(values, self.segments[axis]), [values.min()]])
+            logs.append((axis, values))
         return logs
+
+    def whole_axis(self, axis: int) -> int:
+        """The index that stands for all tiles of an outer axis."""
+        return len(self.outer[axis]) + len(self.segments[axis])
 
     def values(self, variable: Variable) -> np.ndarray:
         """Exact values of a variable along its axis; one value for whole ranks."""
@@ -241,16 +261,13 @@ class Evaluator:
     def boundary(self, index: Sequence[np.ndarray]) -> np.ndarray:
         """``ln B``: variables by columns.
 
-        ``index`` holds the tile indices of the columns along the first outer axes. Along the axes that it leaves out every
-        variable takes its least value: all sums grow with every variable, so that what they give is a lower bound over those
-        axes.
+        ``index`` holds for each outer axis an index per column: of a tile; behind the tiles, of a segment; at last, of the whole
+        axis. In a segment every variable takes its least value: all sums grow with every variable, so that what they give is a
+        lower bound over its tiles.
         """
         out = np.empty((len(self.table.variables), len(index[0]) if index else 1))
         for row, (axis, logs) in enumerate(self._logs):
-            if axis < 0:
-                out[row] = logs[0]
-            else:
-                out[row] = logs[index[axis]] if axis < len(index) else logs.min()
+            out[row] = logs[0] if axis < 0 else logs[index[axis]]
         return out
 
     def monomials(self, index: Sequence[np.ndarray], which: np.ndarray) -> np.ndarray:

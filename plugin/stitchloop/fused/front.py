@@ -56,8 +56,7 @@ class Front:
 def pareto(ev: Evaluator, names: Sequence[str]) -> list[Candidate]:
     """The Pareto front of two or three objectives over all rows, tilings and placements, sorted by the first."""
     front = Front(names)
-    rows = np.arange(len(ev.rows))
-    descend(ev, front, rows, [], np.ones((len(rows), 1), dtype=bool))
+    descend(ev, front)
     if not front.members:
         raise infeasible(ev)
     return [front.members[i] for i in np.lexsort(front.points[::-1])]
@@ -99,7 +98,8 @@ def _beaten(points: np.ndarray, members: np.ndarray) -> np.ndarray:
         return np.zeros(points.shape[1], dtype=bool)
     if points.shape[1] > members.shape[1]:
         return Stairs(members).beat(points)
-    return (members[:, :, None] <= points[:, None, :] * SLACK).all(axis=0).any(axis=0)
+    beats = np.less_equal(members[:, :, None], points[:, None, :] * SLACK).all(axis=0)
+    return np.asarray(beats.any(axis=0))
 
 
 def _undominated(points: np.ndarray, ties: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stitchloop.fused.block import CELLS, SLACK, Block, Candidate, candidate, infeasible
+from stitchloop.fused.block import CELLS, SLACK, Block, Candidate, all_tilings, candidate, infeasible
 from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.options import OBJECTIVES
 
@@ -114,10 +114,9 @@ def search(ev: Evaluator, order: Sequence[str], time_limit: float | None = None)
         When nothing was found before the interruption or the limit.
     """
     incumbent = Incumbent(order, None if time_limit is None else time.monotonic() + time_limit)
-    rows = np.arange(len(ev.rows))
     stopped = ""
     try:
-        descend(ev, incumbent, rows, [], np.ones((len(rows), 1), dtype=bool))
+        descend(ev, incumbent)
     except Stopped:
         stopped = f"the time limit of {time_limit:g} s passed"
     except KeyboardInterrupt:
@@ -129,7 +128,7 @@ def search(ev: Evaluator, order: Sequence[str], time_limit: float | None = None)
             raise TimeoutError(stopped)
         raise infeasible(ev)
     value = incumbent.candidate.screened[incumbent.places[0]]
-    floor = float(Block(ev, rows, []).bounds[incumbent.places[0]].min()) if stopped else value
+    floor = float(all_tilings(ev).bounds[incumbent.places[0]].min()) if stopped else value
     return Found(incumbent.candidate, incumbent.evaluated, stopped, min(floor, value))
 
 
@@ -139,38 +138,63 @@ def best(ev: Evaluator, order: Sequence[str]) -> tuple[Candidate, int]:
     return found.candidate, found.evaluated
 
 
-def descend(ev: Evaluator, incumbent: Keeper, rows: np.ndarray, index: list[np.ndarray], open_: np.ndarray) -> None:
-    """Cut one more axis into its tile sizes and look into what the bounds leave, the most promising columns first."""
-    if len(index) == len(ev.outer):
+def descend(ev: Evaluator, keeper: Keeper) -> None:
+    """Go through all rows and tilings by bounds: each axis is cut into segments, then each of these into its tile sizes."""
+    steps = [axis for axis, starts in enumerate(ev.segments) if len(starts) > 1]
+    steps = [*range(len(ev.outer)), *steps]
+    rows = np.arange(len(ev.rows))
+    everything = [np.array([ev.whole_axis(axis)]) for axis in range(len(ev.outer))]
+    _descend(ev, keeper, rows, everything, steps, np.ones((len(rows), 1), dtype=bool))
+
+
+def _descend(
+    ev: Evaluator, keeper: Keeper, rows: np.ndarray, index: list[np.ndarray], steps: list[int], open_: np.ndarray
+) -> None:
+    """Cut one more axis and look into what the bounds leave, the most promising columns first."""
+    if not steps:
         block = Block(ev, rows, index)
-        _settle(block, incumbent, open_ & block.feasible)
+        _settle(block, keeper, open_ & block.feasible)
         return
-    width = len(ev.outer[len(index)])
-    index = [np.repeat(i, width) for i in index] + [np.tile(np.arange(width), open_.shape[1])]
-    open_ = np.repeat(open_, width, axis=1)
-    final = len(index) == len(ev.outer)
+    parents, index = _children(ev, index, steps[0])
     step = max(1, CELLS // max(1, len(rows)))
-    for start in range(0, open_.shape[1], step):
-        incumbent.check_time()
+    for start in range(0, len(parents), step):
+        keeper.check_time()
         part = [i[start : start + step] for i in index]
         block = Block(ev, rows, part)
-        left = open_[:, start : start + step] & incumbent.may_improve(block.quick_bounds)
+        left = open_[:, parents[start : start + step]] & keeper.may_improve(block.quick_bounds)
         columns = np.flatnonzero(left.any(axis=0))
         if not len(columns):
             continue
         block, left, part = block.keep(columns), left[:, columns], [i[columns] for i in part]
         left &= block.feasible
-        if final:
-            _settle(block, incumbent, left)
+        if len(steps) == 1:
+            _settle(block, keeper, left)
             continue
-        left &= incumbent.may_improve(block.bounds)
-        order = _by_promise(block.bounds[incumbent.places[:2]], left)
+        left &= keeper.may_improve(block.bounds)
+        order = _by_promise(block.bounds[keeper.places[:2]], left)
         for piece in _growing(order):
-            now = left[:, piece] & incumbent.may_improve(block.bounds[:, :, piece])
+            now = left[:, piece] & keeper.may_improve(block.bounds[:, :, piece])
             rows_left, columns_left = np.flatnonzero(now.any(axis=1)), np.flatnonzero(now.any(axis=0))
             if len(columns_left):
                 below = [i[piece[columns_left]] for i in part]
-                descend(ev, incumbent, rows[rows_left], below, now[np.ix_(rows_left, columns_left)])
+                _descend(ev, keeper, rows[rows_left], below, steps[1:], now[np.ix_(rows_left, columns_left)])
+
+
+def _children(ev: Evaluator, index: list[np.ndarray], axis: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The columns with one axis cut further: the whole into segments (or tiles, if it is short), segments into tiles."""
+    starts, tiles = ev.segments[axis], len(ev.outer[axis])
+    now = index[axis]
+    if now[0] == ev.whole_axis(axis):
+        first, last = (0, tiles) if len(starts) == 1 else (tiles, tiles + len(starts))
+        parents = np.repeat(np.arange(len(now)), last - first)
+        cut = np.tile(np.arange(first, last), len(now))
+    else:
+        bounds = np.append(starts, tiles)
+        begin, end = bounds[now - tiles], bounds[now - tiles + 1]
+        parents = np.repeat(np.arange(len(now)), end - begin)
+        offsets = np.arange(len(parents)) - np.repeat(np.cumsum(end - begin) - (end - begin), end - begin)
+        cut = begin[parents] + offsets
+    return parents, [cut if at == axis else i[parents] for at, i in enumerate(index)]
 
 
 def _by_promise(bounds: np.ndarray, left: np.ndarray) -> np.ndarray:
@@ -189,20 +213,20 @@ def _growing(order: np.ndarray) -> Iterator[np.ndarray]:
         start, length = start + length, min(4096, length * 4)
 
 
-def _settle(block: Block, incumbent: Keeper, left: np.ndarray) -> None:
+def _settle(block: Block, keeper: Keeper, left: np.ndarray) -> None:
     if not left.any():
         return
     bounds = block.bounds
     if len(block.rows) > 1:
-        first = np.where(left, bounds[incumbent.places[0]], np.inf)
+        first = np.where(left, bounds[keeper.places[0]], np.inf)
         rows = np.arange(len(first))
         at = first.argmin(axis=1)
         good = np.isfinite(first[rows, at])
-        good &= incumbent.may_improve(bounds[:, rows, at])
+        good &= keeper.may_improve(bounds[:, rows, at])
         if good.any():
-            incumbent.take(block, rows[good], at[good])
-    rows, at = np.nonzero(left & incumbent.may_improve(bounds))
-    incumbent.take(block, rows, at)
+            keeper.take(block, rows[good], at[good])
+    rows, at = np.nonzero(left & keeper.may_improve(bounds))
+    keeper.take(block, rows, at)
 
 
 def _is_before(a: np.ndarray, b: np.ndarray) -> bool:
