@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from stitchloop.errors import InputError, StitchloopError
+from stitchloop.write.files import make_folder, write_atomically
 
 PROGRAMS = {"timeloop-mapper": "map", "timeloop-model": "model"}
 
@@ -26,17 +27,16 @@ def write_shims(directory: Path) -> list[Path]:
     Raises
     ------
     InputError
-        When a file of that name stands there that is not a shim: it is never overwritten.
+        When the folder cannot be made, or a file of that name stands there that is not a shim: it is never overwritten.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name in PROGRAMS:
-        path = directory / name
-        if path.exists() and b"`stitchloop shim`" not in path.read_bytes()[:400]:
+    make_folder(directory)
+    paths = [directory / name for name in PROGRAMS]
+    for path in paths:
+        if path.is_dir() or (path.exists() and b"`stitchloop shim`" not in path.read_bytes()[:400]):
             raise InputError(str(path), "another program of this name stands here", "name an empty folder")
-        path.write_text(_SCRIPT.format(python=sys.executable, name=name))
+    for path in paths:
+        write_atomically(path, _SCRIPT.format(python=sys.executable, name=path.name))
         path.chmod(0o755)
-        paths.append(path)
     return paths
 
 

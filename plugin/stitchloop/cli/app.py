@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -10,6 +11,7 @@ from stitchloop.cli.map import map_command
 from stitchloop.cli.model import model
 from stitchloop.cli.shim import shim
 from stitchloop.cli.stitch import stitch_command
+from stitchloop.cli.streams import steady_streams
 from stitchloop.cli.validate import validate
 from stitchloop.errors import StitchloopError
 
@@ -35,10 +37,21 @@ def _root() -> None:
 def main() -> None:
     """Run the command line; users' errors become one sentence on stderr and the exit status of their kind."""
     try:
-        app()
+        with steady_streams():
+            app()
     except StitchloopError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
+        _fail(str(error), error.exit_status)
+    except MemoryError:
+        _fail("not enough memory; give smaller sizes, or --memory-limit", 2)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}; free the place, or name another", 2)
+
+
+def _fail(sentence: str, status: int) -> NoReturn:
+    with steady_streams():
+        print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stitchloop.cli.options import Files, FrontendCompatible, OutputFolder, Variables, console, parse_variables, read_spec
-from stitchloop.errors import InputError
+from stitchloop.cli.options import (
+    Files,
+    FrontendCompatible,
+    OutputFolder,
+    Variables,
+    console,
+    one_of,
+    parse_variables,
+    positive,
+    read_spec,
+)
 
 if TYPE_CHECKING:
     from stitchloop.spec import Spec
@@ -19,6 +28,8 @@ FUSED = "Fused work (a list of Einsums)"
 CASCADE = "Cascades"
 NETWORK = "Whole networks"
 LIMITS = "Limits"
+ABLATIONS = ("ordering", "buffer", "full", "flash-attention-2", "flat", "tileflow")
+STRATEGIES = ("none", "ri", "ri+rsb", "ri+rsb+rsp", "full", "optimal")
 
 
 def map_command(
@@ -82,6 +93,9 @@ def map_command(
 
     Example: stitchloop map nvdla_like problems/resnet18/02_conv2 mappers/edp -o out
     """
+    _check_choices(softmax, arrays, ablation, strategy)
+    positive("--time-limit", time_limit)
+    positive("--memory-limit", memory_limit)
     changes = {
         "time_limit": time_limit,
         "memory_limit_mb": memory_limit,
@@ -114,6 +128,14 @@ def map_command(
     summary.show(console())
 
 
+def _check_choices(softmax: str, arrays: str, ablation: str, strategy: str) -> None:
+    """Misspelt choices are refused also where the input does not use them."""
+    one_of("--softmax", softmax, ("none", "added", "overlapped"))
+    one_of("--arrays", arrays, ("split", "heads"))
+    one_of("--ablation", ablation, ABLATIONS)
+    one_of("--strategy", strategy, STRATEGIES)
+
+
 def _with_options(spec: Spec, objective: str | None, pareto: str | None, changes: dict[str, Any], named: bool = False) -> Spec:
     """Options of the command line win over the mapper section. ``named``: objectives are checked by who uses them."""
     from stitchloop.read.options import parse_metrics
@@ -141,14 +163,7 @@ def _map_fused(spec: Spec, output: Path, switches: dict[str, Any]) -> Summary:
     from stitchloop.fused.map import options_of
     from stitchloop.fused.run import run as run_fused
 
-    _one_of("--softmax", switches["softmax"], ("none", "added", "overlapped"))
-    _one_of("--arrays", switches["arrays"], ("split", "heads"))
     return run_fused(spec, output, replace(options_of(spec), **switches))
-
-
-def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(option, f"'{value}'", f"use one of {', '.join(choices)}")
 
 
 def _map_layers(

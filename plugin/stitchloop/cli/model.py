@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stitchloop.cli.options import Files, FrontendCompatible, OutputFolder, Variables, console, read_spec
+from stitchloop.cli.options import Files, FrontendCompatible, OutputFolder, Variables, console, one_of, read_spec
 
 
 def model(
@@ -23,6 +23,7 @@ def model(
 
     Example: stitchloop model arch.yaml problem.yaml mapping.yaml -o out
     """
+    one_of("--convention", convention, ("sound", "looptree"))
     spec = read_spec(files, settings, frontend_compatible)
     if spec.fused_mapping is not None:
         from stitchloop.fused.model_command import run as run_fused

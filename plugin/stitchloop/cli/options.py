@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,18 @@ def parse_variables(settings: list[str] | None) -> dict[str, str]:
             raise InputError("--set", f"`{setting}`", "write --set NAME=VALUE")
         variables[name] = value
     return variables
+
+
+def one_of(option: str, value: str, choices: Iterable[str]) -> None:
+    """:class:`InputError` when ``value`` is none of ``choices``."""
+    if value not in (known := list(choices)):
+        raise InputError(option, f"'{value}'", f"use one of {', '.join(known)}")
+
+
+def positive(option: str, value: float | None) -> None:
+    """:class:`InputError` when a limit is given that is no number above 0."""
+    if value is not None and not value > 0:
+        raise InputError(option, f"{value:g}", "give a number above 0")
 
 
 def read_spec(files: list[Path], settings: list[str] | None, frontend_compatible: bool) -> Spec:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from stitchloop.cli.options import console
-from stitchloop.errors import InputError, NoMapping
+from stitchloop.errors import InputError, InvalidMapping, NoMapping
 from stitchloop.spec import Spec
 from stitchloop.write.summary import Comparison, Summary, map_summary, model_summary
 
@@ -60,14 +60,16 @@ def run_map(spec: Spec, directory: Path, switches: MapSwitches | None = None) ->
     NoMapping
         When no mapping is valid.
     """
-    from stitchloop.model import evaluate
     from stitchloop.read.energy import require_energy
     from stitchloop.search import map_einsum
-    from stitchloop.write.outputs import write_mapping_outputs
+    from stitchloop.write.files import check_folder, refuse_inputs
+    from stitchloop.write.outputs import mapping_output_names, write_mapping_outputs
 
     switches = switches or MapSwitches()
     architecture, workload = require(spec, "architecture"), require(spec, "workload")
     require_energy(architecture)
+    refuse_inputs(directory, mapping_output_names(spec), spec.files)
+    check_folder(directory)
     try:
         with interruptible():
             result = map_einsum(spec, progress=switches.progress)
@@ -76,16 +78,30 @@ def run_map(spec: Spec, directory: Path, switches: MapSwitches | None = None) ->
             diagnosis(spec).show(console(stderr=True))
         raise
     write_mapping_outputs(spec, result, directory)
-    comparison = None
-    if spec.mapping is not None:
-        comparison = Comparison("the mapping in the input", evaluate(workload.einsum, architecture, spec.mapping))
-    elif switches.compare:
-        from stitchloop.search.baseline import random_search
-
-        found = random_search(spec)
-        comparison = Comparison(f"the best of {found.valid:,} valid mappings drawn at random", found.stats) if found else None
+    comparison, remarks = _compared(spec, switches)
     summary = map_summary(workload.einsum, architecture, result, comparison)
-    return Summary(summary.parts + diagnosis(spec).parts) if spec.options.diagnostics else summary
+    return Summary(summary.parts + remarks + (diagnosis(spec).parts if spec.options.diagnostics else ()))
+
+
+def _compared(spec: Spec, switches: MapSwitches) -> tuple[Comparison | None, tuple[str, ...]]:
+    """What the result is held against: the mapping in the input, or a random search on request; and remarks on it."""
+    from stitchloop.model import evaluate
+
+    architecture, workload = require(spec, "architecture"), require(spec, "workload")
+    if spec.mapping is not None:
+        try:
+            stats = evaluate(workload.einsum, architecture, spec.mapping)
+        except InvalidMapping as error:
+            return None, (f"note: the mapping in the input is invalid, so there is no comparison: {error}",)
+        return Comparison("the mapping in the input", stats), ()
+    if not switches.compare:
+        return None, ()
+    from stitchloop.search.baseline import random_search
+
+    found = random_search(spec)
+    if not found:
+        return None, ("note: the random search found no valid mapping, so there is no comparison",)
+    return Comparison(f"the best of {found.valid:,} valid mappings drawn at random", found.stats), ()
 
 
 def diagnosis(spec: Spec) -> Summary:

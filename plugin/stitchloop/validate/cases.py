@@ -27,7 +27,8 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     yield _case(line, Place(str(path), (), number))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(path, f"cannot be read: {error}", "give a .jsonl or .jsonl.gz file of reference cases") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(path, f"cannot be read: {reason}", "give a .jsonl or .jsonl.gz file of reference cases") from None
 
 
 def _refuse(constant: str) -> None:

@@ -34,7 +34,10 @@ def run_cases(
     InputError
         When the file or a case cannot be read, or the engine is not installed.
     """
-    return list(_results(read_cases(path), path, engine, convention, advance))
+    results = list(_results(read_cases(path), path, engine, convention, advance))
+    if not results:
+        raise InputError(path, "no case in this file", "give one JSON object a line")
+    return results
 
 
 def _results(

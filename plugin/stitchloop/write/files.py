@@ -28,6 +28,36 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
+def check_folder(directory: Path) -> None:
+    """Raise :class:`InputError` when the output folder could not be made or written to; makes nothing."""
+    try:
+        nearest = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise _no_folder(directory, error) from None
+
+
+def make_folder(directory: Path) -> None:
+    """Make the output folder and those above it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_folder(directory, error) from None
+
+
+def _no_folder(directory: Path, error: OSError) -> InputError:
+    return InputError(str(directory), f"the output folder cannot be made ({error.strerror})", "name another with -o")
+
+
+def refuse_inputs(directory: Path, names: Iterable[str], inputs: Iterable[str | Path]) -> None:
+    """Raise :class:`InputError` when an output of one of ``names`` would take the place of an input."""
+    protected = {Path(name).resolve() for name in inputs}
+    for name in names:
+        if (directory / name).resolve() in protected:
+            raise InputError(str(directory / name), "this output would overwrite an input file", "name another folder with -o")
+
+
 def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: Iterable[str | Path] = ()) -> list[Path]:
     """Write all ``contents`` (name to text) into ``directory``, which is made when missing.
 
@@ -36,14 +66,8 @@ def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: It
     InputError
         When the folder cannot be made, or when one of the files is an input of the run.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(directory), f"the output folder cannot be made ({error.strerror})", "name another with -o") from None
-    protected = {Path(name).resolve() for name in inputs}
-    for name in contents:
-        if (directory / name).resolve() in protected:
-            raise InputError(str(directory / name), "this output would overwrite an input file", "name another folder with -o")
+    make_folder(directory)
+    refuse_inputs(directory, contents, inputs)
     try:
         for name, content in contents.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,12 @@ def write_mapping_outputs(spec: Spec, result: Result, directory: Path) -> list[P
     return write_files(directory, contents, spec.files)
 
 
+def mapping_output_names(spec: Spec) -> list[str]:
+    """Names of the files of :func:`write_mapping_outputs`."""
+    endings = ("stats.txt", "map.txt", "ERT.yaml", "ART.yaml", "map.yaml")
+    return [*(f"{spec.options.out_prefix}.{ending}" for ending in endings), "stats.json", "result.json"]
+
+
 def result_document(einsum: Einsum, architecture: Architecture, result: Result) -> dict[str, Any]:
     """The document of ``result.json``; each point of a Pareto front carries its mapping."""
     document = result.as_json(mapping_document(einsum, architecture, result.mapping))

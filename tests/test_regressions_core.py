@@ -1,0 +1,121 @@
+"""Faults that hostile use of the commands once found, one test each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stitchloop.cli.app import main
+
+SMALL = Path(__file__).parent / "data" / "small"
+ARCH, GEMM, MAPPING = (str(SMALL / name) for name in ("arch.yaml", "gemm.yaml", "mapping.yaml"))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Exit status of ``stitchloop ARGUMENTS`` in this process."""
+    monkeypatch.setattr(sys, "argv", ["stitchloop", *arguments])
+    try:
+        main()
+    except SystemExit as exit:
+        return int(exit.code or 0)
+    return 0
+
+
+def shell(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in ``folder``; ``$S`` is the command, ``$IN`` a full set of inputs of ``model``."""
+    given = {"S": f"{sys.executable} -m stitchloop.cli.app", "IN": f"{ARCH} {GEMM} {MAPPING}"}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder, env={**os.environ, **given, **environment}, capture_output=True, text=True,
+        encoding="utf-8", errors="replace", timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$S model $IN | true; exit ${PIPESTATUS[0]}",
+        "$S model $IN >&-",
+        "$S model $IN <&- >&- 2>&-",
+        "PYTHONIOENCODING=ascii $S model $IN",
+    ],
+)
+def test_no_reader_and_no_utf8_change_neither_files_nor_status(command: str, tmp_path: Path) -> None:
+    done = shell(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "stats.json").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    done = shell("$S model $IN > /dev/full", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No space left on device")
+
+
+def test_a_bad_output_folder_is_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("stitchloop.search.map_einsum", lambda *_, **__: pytest.fail("searched"))
+    assert run(monkeypatch, "map", ARCH, GEMM, "-o", "/dev/null/x") == 2
+    assert "the output folder cannot be made" in capsys.readouterr().err
+    precious = tmp_path / "timeloop-mapper.map.yaml"
+    precious.write_text(Path(MAPPING).read_text())
+    assert run(monkeypatch, "map", ARCH, GEMM, str(precious), "-o", str(tmp_path)) == 2
+    assert "would overwrite an input file" in capsys.readouterr().err
+
+
+def test_an_invalid_mapping_in_the_input_does_not_fail_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "mapping.yaml"
+    bad.write_text("mapping:\n- {target: RF, type: temporal, factors: [M=8, N=4, K=8], permutation: [M, N, K]}\n")
+    assert run(monkeypatch, "map", ARCH, GEMM, str(bad), "-o", str(tmp_path / "out")) == 0
+    assert "the mapping in the input is invalid" in capsys.readouterr().out
+    assert (tmp_path / "out" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--time-limit", value) for value in ("0", "-1", "nan")),
+        *(("--memory-limit", value) for value in ("-5", "nan")),
+        *((option, "foo") for option in ("--softmax", "--arrays", "--ablation", "--strategy")),
+    ],
+)
+def test_limits_and_choices_are_checked_whether_used_or_not(
+    option: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "map", ARCH, GEMM, option, value, "-o", str(tmp_path)) == 2
+    assert option in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_convention_is_checked_for_a_single_einsum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "model", ARCH, GEMM, MAPPING, "--convention", "foo", "-o", str(tmp_path)) == 2
+
+
+def test_a_file_without_cases_validates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "none.jsonl").write_text("\n")
+    assert run(monkeypatch, "validate", str(tmp_path / "none.jsonl")) == 2
+
+
+def test_a_missing_file_of_cases_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "validate", str(tmp_path / "nope")) == 2
+    assert capsys.readouterr().err.count("nope") == 1
+
+
+def test_shims_in_an_impossible_place_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "shim", "/dev/null/x") == 2
+    (tmp_path / "timeloop-model").mkdir()
+    assert run(monkeypatch, "shim", str(tmp_path)) == 2
+    assert not (tmp_path / "timeloop-mapper").exists()
+    assert "Traceback" not in capsys.readouterr().err
