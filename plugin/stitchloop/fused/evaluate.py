@@ -32,7 +32,7 @@ from stitchloop.fused.tilings import Axis, Passes, Variable, imperfect_axis, pas
 
 EXACT = float(2**44)
 
-SHORT = 48
+SHORT = 16
 """Tile sizes of one axis that are cut apart at once; more are cut into segments first."""
 
 QUERY_MATRICES = ("buffer_producer", "buffer_consumer", "dram", "compute_producer", "compute_consumer", "buffer_register")
