@@ -156,10 +156,8 @@ def _search(
     stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
     same = counts_as_model(mapspace)
     counting = TIMELOOP.name if same else WITHOUT
-    stopped = outcome.stopped_by
-    if not stopped and not outcome.exact:
-        stopped = "several fan-outs spread sums of ranks over the same tensor: the bound is a lower one"
-    return Found(mapping, stats, outcome.bound * _scale(completed(objectives)[0]), outcome.treated, counting, stopped)
+    bound = outcome.bound * _scale(completed(objectives)[0])
+    return Found(mapping, stats, bound, outcome.treated, counting, outcome.stopped_by)
 
 
 def _list(mapspace: Mapspace, objectives: Sequence[str], deadline: float | None) -> Found | None:

@@ -43,16 +43,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from stitchloop.errors import InvalidMapping
 from stitchloop.mapspace.space import Mapspace
+from stitchloop.model import Counting, Evaluator
 from stitchloop.search import kernels, labels, scan
 from stitchloop.search.floors import raise_floors
 from stitchloop.search.machine import build_machine, build_plan, build_tables
-from stitchloop.search.nest import LAST, Incumbent, KeepSets, keep_sets
-from stitchloop.search.objectives import completed, counted_level
+from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, keep_sets
+from stitchloop.search.objectives import completed, counted_level, value_of
 from stitchloop.search.program import build_program
 from stitchloop.search.settle import LOOPS, Settler, workspace
 from stitchloop.search.spatial import spatial_choices
@@ -60,20 +63,39 @@ from stitchloop.search.spatial import spatial_choices
 BLOCK = 32
 """Vectors of spatial factors that a thread treats before it hears of better incumbents."""
 
+BOUNDED = "fan-outs at several levels spread sums of ranks over one tensor: their count is bounded, not exact"
+
+WITHOUT_SHORT_WRAPS = Counting("search", links=False, short_wrap_slides=False, short_wrap_rests=False)
+"""For choices whose constants are bounds: what a nest found there costs at most."""
+
 Progress = Callable[[float, float, float], None]
 
 
-@dataclass(frozen=True)
-class Surveyed:
-    """One combination of keep sets: its plan, and for every vector of spatial factors constants, floors and bounds."""
+def no_later(bounds: Any, goals: Any) -> Any:
+    """Which rows of ``bounds`` are lexicographically no higher than ``goals``."""
+    below, equal = np.zeros(len(bounds), dtype=np.bool_), np.ones(len(bounds), dtype=np.bool_)
+    for column, goal in zip(bounds.T, goals):
+        below |= equal & (column < goal)
+        equal &= column == goal
+    return below | equal
 
+
+@dataclass
+class Surveyed:
+    """One combination of keep sets: for every vector of spatial factors constants, floors and bounds; and its plan."""
+
+    space: Mapspace
     keeps: KeepSets
-    plan: kernels.Plan
     constants: Any
     floors: Any
+    exact: Any
+    """bool[choices]: whether the constants are exact, not lower bounds."""
     bounds: Any
     """float64[choices, GOALS]; raised as the search goes on."""
-    exact: bool
+
+    @cached_property
+    def plan(self) -> kernels.Plan:
+        return build_plan(build_program(self.space, self.keeps), len(self.space.levels))
 
 
 @dataclass(frozen=True)
@@ -87,8 +109,6 @@ class Outcome:
     """Empty when the incumbent is proved to be the optimum."""
     treated: int
     """Vectors of spatial factors, over all keep sets, that are settled."""
-    exact: bool
-    """Whether the search's count is the model's for every mapping, not a lower bound of it."""
     labels: int
 
 
@@ -151,16 +171,39 @@ class Search:
     # -- what spatial factors settle ----------------------------------------------------------------------------------
 
     def survey(self) -> None:
-        """Build the plan of every combination of keep sets and the bounds that need no lattice."""
-        for keeps in keep_sets(self.space) if self.choices else ():
-            plan = build_plan(build_program(self.space, keeps), len(self.space.levels))
-            tables = build_tables(self.space, self.machine, plan, 1)
-            constants = np.zeros((len(self.choices), len(self.eye)))
-            floors, bounds = np.zeros_like(constants), np.zeros((len(self.choices), labels.GOALS))
-            exact = scan.survey(self.machine, plan, tables, self.bounds, constants, floors)
-            raise_floors(self.machine, plan, self.bounds, floors)
+        """Bounds that need no lattice, for every combination of keep sets; what a tensor adds depends on its own levels only."""
+        sets = list(keep_sets(self.space)) if self.choices else []
+        parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any]] = {}
+        shape = len(self.choices), len(self.eye)
+        for keeps in sets:
+            keys = [
+                (t, tuple(i for i, keep in enumerate(keeps) if tensor.name in keep))
+                for t, tensor in enumerate(self.space.einsum.tensors)
+            ]
+            for key in keys:
+                if key not in parts:
+                    plan = build_plan(build_program(self.space, keeps), len(self.space.levels))
+                    tables = build_tables(self.space, self.machine, plan, 1)
+                    part = np.zeros(shape), np.zeros(shape), np.zeros(len(self.choices), dtype=np.bool_)
+                    scan.survey(self.machine, plan, tables, key[0], self.bounds, *part)
+                    parts[key] = part
+            own = [parts[key] for key in keys]
+            constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
+            exact = np.logical_and.reduce([part[2] for part in own])
+            bounds = np.zeros((len(self.choices), labels.GOALS))
             scan.rate_floors(self.machine, tables, self.task, self.bounds, constants, floors, bounds)
-            self.surveys.append(Surveyed(keeps, plan, constants, floors, bounds, bool(exact)))
+            self.surveys.append(Surveyed(self.space, keeps, constants, floors, exact, bounds))
+
+    def _raise(self, k: int) -> None:
+        """Raise the floors of one combination of keep sets where they may still precede the incumbent."""
+        survey = self.surveys[k]
+        alive = np.nonzero(no_later(survey.bounds, self.incumbent.goals))[0]
+        if len(alive) and self.task.primary == kernels.ENERGY:
+            floors, bounds = survey.floors[alive], survey.bounds[alive]
+            raise_floors(self.machine, survey.plan, self.bounds[alive], floors)
+            tables = build_tables(self.space, self.machine, survey.plan, 1)
+            scan.rate_floors(self.machine, tables, self.task, self.bounds[alive], survey.constants[alive], floors, bounds)
+            survey.floors[alive], survey.bounds[alive] = floors, bounds
 
     def nodes(self, choices: Any) -> int:
         """Most nodes of the lattices of ``choices``."""
@@ -188,7 +231,7 @@ class Search:
             self.survey()
             blocks = [(k, at) for k in self._order() for at in range(0, len(self.choices), BLOCK)]
             left = set(blocks)
-            for block, found in self._scan_all(blocks):
+            for block, found in self._scan_all(self._promising(blocks, left)):
                 self._take(*block, found)
                 left.discard(block)
                 self._report(1.0 - len(left) / len(blocks), left)
@@ -197,7 +240,7 @@ class Search:
                     break
             if not stopped:
                 stopped = self._settle_all()
-            if not stopped and self.incumbent.exists:
+            if not stopped and self.incumbent.exists and self.surveys[self.incumbent.index // len(self.choices)].exact.all():
                 self._polish()
         except KeyboardInterrupt:
             stopped = "interrupted"
@@ -209,13 +252,24 @@ class Search:
             self._least(left) if stopped else float(self.incumbent.goals[0]),
             stopped,
             len(self.choices) * len(self.surveys) - waiting,
-            all(survey.exact for survey in self.surveys),
             self.labels_made,
         )
 
+    def _promising(self, blocks: list[tuple[int, int]], left: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Blocks in which some choice may precede the incumbent; the others leave ``left``."""
+        raised = -1
+        for k, at in blocks:
+            if k != raised:
+                self._raise(k)
+                raised = k
+            if no_later(self.surveys[k].bounds[at : at + BLOCK], self.incumbent.goals).any():
+                yield k, at
+            else:
+                left.discard((k, at))
+
     def _order(self) -> list[int]:
         """Keep sets with low bounds first: good incumbents come early."""
-        least = [tuple(min(map(tuple, survey.bounds))) for survey in self.surveys]
+        least = [float(survey.bounds[:, 0].min()) for survey in self.surveys]
         return sorted(range(len(self.surveys)), key=lambda k: (least[k], k))
 
     def _late(self) -> bool:
@@ -244,7 +298,7 @@ class Search:
                     self.incumbent = Incumbent(goals, self.index(k, c), survey.keeps, self.choices[c], loops)
                     return
 
-    def _scan_all(self, blocks: list[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Any]]:
+    def _scan_all(self, blocks: Iterator[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Any]]:
         """Scan all blocks on the threads; the incumbent at the time of submission goes with each."""
         spare: dict[int, list[tuple[int, Any]]] = {}
 
@@ -272,7 +326,7 @@ class Search:
 
         with ThreadPoolExecutor(self.threads) as pool:
             pending: dict[Future[Any], tuple[int, int]] = {}
-            queue = iter(blocks)
+            queue = blocks
             try:
                 while True:
                     while len(pending) < self.threads and (block := next(queue, None)) is not None:
@@ -303,7 +357,7 @@ class Search:
             labels.rate(scale, sums, sums[kernels.ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
-        kernels.count_constants(self.machine, survey.plan, self.bounds[c], tables)
+        kernels.count_constants(self.machine, survey.plan, self.bounds[c], tables, -1)
         for m in range(len(self.eye)):
             kernels.mix_metrics(self.machine, survey.plan, tables, self.eye[m], space.singles[m])
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
@@ -311,7 +365,21 @@ class Search:
             self.machine, survey.plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops
         )
         labels.fill_goals(scale, sums, sums[kernels.ENERGY], kernels.pace(self.machine, tables), goals)
+        if not survey.exact[c]:
+            return scan.OPEN, *self._counted(survey, c, index, goals, loops[:length].copy())
         return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, loops[:length].copy()
+
+    def _counted(self, survey: Surveyed, c: int, index: int, goals: Any, loops: Any) -> tuple[Any, Any]:
+        """Goals by the reference model, without link transfers, where the search has lower bounds only."""
+        mapping = build_mapping(self.space, Incumbent(goals, index, survey.keeps, self.choices[c], loops))
+        try:
+            stats = Evaluator(self.space.einsum, self.space.architecture, WITHOUT_SHORT_WRAPS).evaluate(mapping)
+        except InvalidMapping:
+            return None, None
+        counted = np.zeros(labels.GOALS)
+        for g, name in enumerate(self.names):
+            counted[g] = labels.rounded(value_of(name, stats) * (1e12 if name == "edp" else 1.0))
+        return counted, loops
 
     def _take(self, k: int, at: int, result: Any) -> None:
         status, found = result
@@ -339,7 +407,9 @@ class Search:
         self.open = [
             (k, c) for k, c in unsettled if self.incumbent.could_yield_to(self.surveys[k].bounds[c], self.index(k, c))
         ]
-        return "memory limit" if self.open else ""
+        if not self.open:
+            return ""
+        return "memory limit" if all(self.surveys[k].exact[c] for k, c in self.open) else BOUNDED
 
     def _polish(self) -> None:
         """Of the nests with the incumbent's goals, spatial factors and keep sets, take one that keeps the fewest words."""
@@ -364,7 +434,7 @@ class Search:
         choice = self.bounds[c]
         tables, space = workspace(self.space, self.machine, survey.plan, self.nodes(choice[None]))
         nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c])
-        kernels.count_constants(self.machine, survey.plan, choice, tables)
+        kernels.count_constants(self.machine, survey.plan, choice, tables, -1)
         task = with_buffers or self.task
         return Settler(self.machine, task, survey.plan, tables, space, nodes, self.counted, with_buffers is not None)
 
@@ -373,6 +443,8 @@ class Search:
 
         Costs-to-go in mixtures of metrics raise the bounds and give candidates; the label search settles what they leave.
         """
+        if not survey.exact[c]:
+            return False
         settler = self.settler(survey, c)
         queue = settler.first_mixes()
         extended = False

@@ -62,8 +62,12 @@ def search_front(
             status, goals, loops = search._bound(survey, own[1], c, unbeaten, index)
             if status == scan.EMPTY or _hopeless(front, survey.bounds[c]):
                 continue
-            add(Incumbent(goals, index, survey.keeps, search.choices[c], loops))
+            if goals is not None:
+                add(Incumbent(goals, index, survey.keeps, search.choices[c], loops))
             if _hopeless(front, survey.bounds[c]):
+                continue
+            if not survey.exact[c]:
+                complete = False
                 continue
             settler = search.settler(survey, c)
             for weights in settler.first_mixes():

@@ -366,8 +366,9 @@ def place(machine: Machine, spatial: Any, tables: Tables) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> bool:
-    """After :func:`place`: what the compute units move, and a floor under the cost of all transfers, per metric.
+def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables, only: int) -> bool:
+    """After :func:`place`: what the compute units move, and a floor under the cost of all transfers, per metric;
+    those of tensor ``only``, or of all tensors when it is -1.
 
     The floor: each transfer moves every word of its tensor that the Einsum touches at least once, into every child that
     differs from others in ranks that do not index the tensor only. Returns whether the constants are exact; lower bounds
@@ -377,11 +378,11 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
     tensors = machine.is_output.shape[0]
     exact = True
     for t in range(tensors):
-        exact = exact and (machine.is_plain[t] or not machine.is_output[t])
+        exact = exact and ((only >= 0 and t != only) or machine.is_plain[t] or not machine.is_output[t])
     tables.floor[:] = 0.0
     for q in range(plan.transfer_tensor.shape[0]):
         t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
-        if child < 0:
+        if child < 0 or (only >= 0 and t != only):
             continue
         words, copies = machine.touched[t], 1.0
         for r in range(ranks):
@@ -399,6 +400,8 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables) 
             tables.floor[m] += (at_parent + at_child) * (1.0 - 1e-12)
     tables.constant[:] = 0.0
     for t in range(tensors):
+        if only >= 0 and t != only:
+            continue
         level = plan.innermost[t]
         words = tables.cycles[0]
         for i in range(level + 1):

@@ -43,7 +43,7 @@ class Scale(NamedTuple):
     """float64[metrics]."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def rounded(number: float) -> float:
     """``number`` to twelve significant digits, so that sums of equal terms in different orders are equal; monotone."""
     if number == 0.0 or number == INF:

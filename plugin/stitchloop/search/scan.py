@@ -73,15 +73,13 @@ def precedes(goals: Any, index: int, best: Any, best_index: int) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-def survey(machine: Machine, plan: Plan, tables: Tables, choices: Any, constants: Any, floors: Any) -> bool:
-    """Constants and floors of all ``choices[*, levels, ranks]``; whether all constants are exact."""
-    exact = True
+def survey(machine: Machine, plan: Plan, tables: Tables, only: int, choices: Any, constants: Any, floors: Any, exact: Any) -> None:
+    """What tensor ``only`` adds to constants and floors of all ``choices[*, levels, ranks]``; whether that is exact."""
     for c in range(choices.shape[0]):
         place(machine, choices[c], tables)
-        exact = count_constants(machine, plan, choices[c], tables) and exact
+        exact[c] = count_constants(machine, plan, choices[c], tables, only)
         constants[c, :] = tables.constant
         floors[c, :] = tables.floor
-    return exact
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
