@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import stitchloop
 from stitchloop.cli.app import main
+from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle, Place, StitchloopError
 
 SMALL = Path(__file__).parent / "data" / "small"
 ARCH, GEMM, MAPPING = (str(SMALL / name) for name in ("arch.yaml", "gemm.yaml", "mapping.yaml"))
@@ -119,3 +124,38 @@ def test_shims_in_an_impossible_place_are_one_sentence(
     assert run(monkeypatch, "shim", str(tmp_path)) == 2
     assert not (tmp_path / "timeloop-mapper").exists()
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError(Place("a.yaml", ("x", 1), 3), "factor 3", "write 4"),
+        InvalidMapping("too large", kind="capacity", level="RF", size=3, limit=2),
+        NoMapping("none", (Obstacle("capacity", "RF", 3, 2, "RF is too small"),)),
+    ],
+)
+def test_errors_come_back_from_other_processes(error: StitchloopError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"output_dir": None},
+        {"output_dir": ARCH},
+        {"extra_input_files": "a.yaml"},
+        {"extra_args": "--compare"},
+        {"dump_intermediate_to": "/dev/null/x"},
+    ],
+)
+def test_calls_with_wrong_arguments_are_input_errors(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        stitchloop.call_model(**{"specification": [ARCH, GEMM, MAPPING], "output_dir": str(tmp_path)} | wrong)
+
+
+def test_figures_per_area_without_an_area(tmp_path: Path) -> None:
+    stats = replace(stitchloop.call_model([ARCH, GEMM, MAPPING], str(tmp_path)), per_component_area={})
+    assert stats.computes_per_second_per_square_meter == float("inf")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from stitchloop.architecture import Architecture
 from stitchloop.errors import InputError
 from stitchloop.spec import Spec
 from stitchloop.stats import Stats
+from stitchloop.write.files import make_folder
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,11 @@ class OutputStats:
 
     @property
     def computes_per_joule(self) -> float:
-        return self.computes / self.energy
+        return self.computes / self.energy if self.energy else inf
 
     @property
     def computes_per_second_per_square_meter(self) -> float:
-        return self.computes_per_second / self.area
+        return self.computes_per_second / self.area if self.area else inf
 
 
 def call_mapper(
@@ -130,12 +132,17 @@ def _call(
     extra_args: Iterable[str],
     return_proc: bool,
 ) -> Any:
+    if not isinstance(output_dir, (str, Path)):
+        raise InputError(None, f"an output_dir of type {type(output_dir).__name__}", "give a path")
     directory = Path(output_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    paths = [*_input_paths(specification, directory, command == "model"), *map(Path, extra_input_files or ())]
+    make_folder(directory)
+    paths = [
+        *_input_paths(specification, directory, command == "model"),
+        *map(Path, _words("extra_input_files", extra_input_files)),
+    ]
     if dump_intermediate_to is not None:
-        Path(dump_intermediate_to).write_text("\n".join(path.read_text() for path in paths))
-    extra = list(extra_args)
+        _dump(paths, Path(dump_intermediate_to))
+    extra = _words("extra_args", extra_args)
     if return_proc or extra or environment:
         process = _start([command, *extra, *map(str, paths), "-o", str(directory)], environment, log_to)
         if return_proc:
@@ -149,6 +156,22 @@ def _call(
     summary = run_map(spec, directory) if command == "map" else run_model(spec, directory)
     _log(summary.text, log_to)
     return _parse(specification, directory, prefix, paths, spec)
+
+
+def _words(name: str, given: Iterable[Any] | None) -> list[str]:
+    if isinstance(given, (str, Path)):
+        raise InputError(None, f"{name} of type {type(given).__name__}", "give a list")
+    return [str(item) for item in given or ()]
+
+
+def _dump(paths: list[Path], target: Path) -> None:
+    from stitchloop.read.files import read_text
+
+    text = "\n".join(read_text(path, str(path)) for path in paths)
+    try:
+        target.write_text(text)
+    except OSError as error:
+        raise InputError(str(target), f"cannot be written ({error.strerror})", "name another dump_intermediate_to") from None
 
 
 def _input_paths(specification: Any, directory: Path, for_model: bool) -> list[Path]:

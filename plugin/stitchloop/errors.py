@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 class StitchloopError(Exception):
@@ -50,6 +52,9 @@ class InputError(StitchloopError):
         self.place, self.found, self.mend = place, found, mend
         super().__init__(f"{place}: {found}" + (f"; {mend}" if mend else ""))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.place, self.found, self.mend)
+
 
 class InvalidMapping(StitchloopError):
     """A mapping that the hardware or the workload forbids.
@@ -70,6 +75,10 @@ class InvalidMapping(StitchloopError):
     ) -> None:
         self.message, self.kind, self.level, self.size, self.limit = message, kind, level, size, limit
         super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given: dict[str, Any] = {"kind": self.kind, "level": self.level, "size": self.size, "limit": self.limit}
+        return partial(type(self), **given), (self.message,)
 
 
 @dataclass(frozen=True)
