@@ -29,6 +29,7 @@ CASES = {
     "gpt3_6.7b_2048_imperfect": ((2048, 128, 2048, 128), False, "edp"),
     "gpt3_6.7b_2048_imperfect_energy": ((2048, 128, 2048, 128), False, "energy"),
     "gpt3_6.7b_2048_imperfect_dram": ((2048, 128, 2048, 128), False, "dram"),
+    "gpt3_6.7b_131072_imperfect": ((131072, 128, 131072, 128), False, "edp"),
     "primes_1021_61": ((1021, 61, 1021, 61), False, "latency"),
 }
 """Sizes I, K, L, J; perfect factors only; objective."""

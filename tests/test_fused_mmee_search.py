@@ -12,15 +12,17 @@ import pytest
 
 from fused_chains import MACHINE, conv2d_pair, conv_pair, gemm_chain, gemm_pair, gemm_then_activation
 from stitchloop.errors import NoMapping
+from stitchloop.fused.block import Block
 from stitchloop.fused.evaluate import QUERY_MATRICES, Evaluator
 from stitchloop.fused.exact import Point, figures
 from stitchloop.fused.machine import Machine, Port
 from stitchloop.fused.map import checked, map_shape
 from stitchloop.fused.nest import normalised, tree_of
-from stitchloop.fused.options import FusedOptions
+from stitchloop.fused.options import OBJECTIVES, FusedOptions
 from stitchloop.fused.pair import shape_of
 from stitchloop.fused.prune import prune
 from stitchloop.fused.reference import evaluate_fused
+from stitchloop.fused.select import best
 from stitchloop.fused.template import Template, choices, skeletons
 from stitchloop.fused.tilings import Passes, imperfect_axis, lanes_used, perfect_axis
 
@@ -84,7 +86,7 @@ def brute_force(sizes: tuple[int, int, int, int], machine: Machine, perfect: boo
             inner = tuple(walk.loops[walk.shared :] for walk in walks)
             templates.add(Template(walks[0].loops[: walks[0].shared], inner, levels, held))
     distinct: dict[frozenset[int], set[Template]] = {}
-    best = dict.fromkeys(("energy", "latency", "edp", "dram"), math.inf)
+    least = dict.fromkeys(("energy", "latency", "edp", "dram"), math.inf)
     i, k, l, j = sizes  # noqa: E741
     for ti, tl, tj, tk in product(*(tile_lists(size, perfect) for size in (i, l, j, k))):
         by_name = {"I2": ti[0], "L2": tl[0], "J2": tj[0], "K1": tk[0]}
@@ -107,8 +109,8 @@ def brute_force(sizes: tuple[int, int, int, int], machine: Machine, perfect: boo
                 energy += (array_reads + rereads + writes) * machine.buffer_read + (array_writes + reads) * machine.buffer_write
                 latency = max(cycles, math.ceil((reads + writes) / machine.port.shared))
                 found = {"energy": energy, "latency": latency, "edp": energy * latency * 1e-12, "dram": reads + writes}
-                best = {name: min(best[name], value) for name, value in found.items()}
-    return best
+                least = {name: min(least[name], value) for name, value in found.items()}
+    return least
 
 
 @pytest.mark.parametrize(
@@ -155,8 +157,6 @@ def test_screened_figures_are_the_exact_ones(name, options):
     shape = shape_of(WORKLOADS[name])
     machine = Machine(90, 4, 2, 2, Port(read=3, write=2.5), 7.0, 9.0, 1.0, 1.5, 0.5, 0.25)
     rows = prune(shape.structure).rows
-    from stitchloop.fused.select import best
-
     for objective in ("energy", "latency", "edp", "dram", "buffer"):
         wanted = replace(options, objectives=(objective,), unfused=False)
         result = map_shape(shape, machine, wanted)
@@ -188,9 +188,6 @@ def test_front_equals_that_of_all_points(names, perfect):
     options = FusedOptions(perfect=perfect, pareto=names, unfused=False)
     front = [p.values(names) for p in map_shape(shape, machine, options).pareto]
     ev = Evaluator(shape, machine, options, prune(shape.structure).rows, fold=False)
-    from stitchloop.fused.block import Block
-    from stitchloop.fused.options import OBJECTIVES
-
     grid = [g.ravel() for g in np.meshgrid(*(np.arange(len(axis)) for axis in ev.outer), indexing="ij")]
     block = Block(ev, np.arange(len(ev.rows)), grid)
     rows, at = np.nonzero(block.feasible)
@@ -198,6 +195,23 @@ def test_front_equals_that_of_all_points(names, perfect):
     points = {tuple(float(v) for v in p) for p in values[[OBJECTIVES.index(n) for n in names]].reshape(len(names), -1).T}
     expected = sorted(p for p in points if not any(q != p and all(a <= b for a, b in zip(q, p)) for q in points))
     assert np.allclose(sorted(front), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("workload", [gemm_pair(61, 6, 53, 7), conv_pair(40, 3, 5, 4)], ids=["gemm", "conv"])
+def test_segments_of_tile_sizes_lose_nothing(workload):
+    """Axes long enough to be cut into segments: the same optimum as over every cell of the grid."""
+    shape, machine = shape_of(workload), replace(SMALL, capacity=150)
+    options = FusedOptions(unfused=False)
+    ev = Evaluator(shape, machine, options, prune(shape.structure).rows)
+    assert any(len(starts) > 1 for starts in ev.segments)
+    grid = [g.ravel() for g in np.meshgrid(*(np.arange(len(axis)) for axis in ev.outer), indexing="ij")]
+    block = Block(ev, np.arange(len(ev.rows)), grid)
+    values, _ = block.expand(*np.nonzero(block.feasible))
+    least = values.reshape(len(OBJECTIVES), -1).min(axis=1)
+    for name in ("energy", "latency", "edp", "dram"):
+        result = map_shape(shape, machine, replace(options, objectives=(name,)))
+        scale = 1e-12 if name == "edp" else 1
+        assert result.value == pytest.approx(least[OBJECTIVES.index(name)] * scale, rel=1e-12), name
 
 
 def test_query_matrices_by_name():
