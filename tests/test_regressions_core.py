@@ -159,3 +159,23 @@ def test_calls_with_wrong_arguments_are_input_errors(wrong: dict[str, Any], tmp_
 def test_figures_per_area_without_an_area(tmp_path: Path) -> None:
     stats = replace(stitchloop.call_model([ARCH, GEMM, MAPPING], str(tmp_path)), per_component_area={})
     assert stats.computes_per_second_per_square_meter == float("inf")
+
+
+def test_figures_beyond_double_precision_are_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"R{number}" for number in range(20)]
+    sizes = ", ".join(f"{name}: {2**60}" for name in names)
+    projection = ", ".join(f"[[{name}]]" for name in names)
+    spaces = (
+        f"[{{name: A, projection: [{projection}]}}, {{name: B, projection: [[[R0]]]}}, "
+        "{name: Z, projection: [], read_write: true}]"
+    )
+    problem, mapping = tmp_path / "problem.yaml", tmp_path / "mapping.yaml"
+    problem.write_text(
+        f"problem: {{shape: {{name: x, dimensions: [{', '.join(names)}], data_spaces: {spaces}}}, instance: {{{sizes}}}}}\n"
+    )
+    factors = ", ".join(f"{name}={2**60}" for name in names)
+    mapping.write_text(f"mapping:\n- {{target: DRAM, type: temporal, factors: [{factors}]}}\n")
+    assert run(monkeypatch, "model", ARCH, str(problem), str(mapping), "-o", str(tmp_path / "out")) == 2
+    assert "largest number of double precision" in capsys.readouterr().err

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import NamedTuple
 
 from stitchloop.architecture import Architecture
+from stitchloop.errors import InputError
 from stitchloop.mapping import Mapping
 from stitchloop.model.bypass import Kept, count_levels, first_accesses, floored_partitions
 from stitchloop.model.counting import TIMELOOP, Counting
@@ -20,6 +22,11 @@ from stitchloop.workload import Einsum
 
 MANY_ELEMENTS = 2**20
 """Above this many compute units the hardware is checked first, before its elements are looked at one by one."""
+
+
+def _too_large() -> InputError:
+    mend = "give smaller rank sizes or energies, or larger bandwidths"
+    return InputError("the model", "cycles, energy or EDP above 1.8e308, the largest number of double precision", mend)
 
 
 class Counted(NamedTuple):
@@ -53,7 +60,24 @@ class Evaluator:
         self.forms = tuple(Form.of(einsum, tensor) for tensor in einsum.tensors)
 
     def evaluate(self, mapping: Mapping) -> Stats:
-        """All figures of ``mapping``; raises :class:`~stitchloop.errors.InvalidMapping`."""
+        """All figures of ``mapping``.
+
+        Raises
+        ------
+        InvalidMapping
+            When the hardware or the workload forbids it.
+        InputError
+            When cycles, energy or EDP exceed the largest double.
+        """
+        try:
+            stats = self._evaluate(mapping)
+        except OverflowError:
+            raise _too_large() from None
+        if not isfinite(stats.edp):
+            raise _too_large()
+        return stats
+
+    def _evaluate(self, mapping: Mapping) -> Stats:
         counted = self.count(mapping)
         architecture = self.architecture
         cycles, binding = counted.cycles, architecture.compute.name
