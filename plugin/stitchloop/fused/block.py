@@ -173,7 +173,7 @@ class Block:
         own = None
         if self.sizes is not None and ev.folded in ev.shape.structure.ops[e].ranks:
             own = np.zeros((len(rows), count), dtype=np.int64)
-        for mode in np.unique(modes):
+        for mode in np.flatnonzero(np.bincount(modes)):
             mine = np.flatnonzero(modes == mode)
             columns = at[mine]
             scalar = np.ones((len(mine), count))
