@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,7 @@ def side_by_side(name: str, sizes: Sizes, objective: str, pythons: dict[str, Pat
     """One pair, one objective: times, then figures under the common count."""
     print(f"\n{name}, 16-bit words, perfect factors, least {objective}")
     mine = ours(sizes, objective, False, given)
+    front = ours(sizes, objective, False, Namespace(repeats=1), front=True).answer["front"]
     runs: dict[str, Measured | None] = {}
     for text, split in list(SPLITS.items())[: 2 if given.long or objective == "energy" else 1]:
         job = accelforge_job("nvdla_like.accelforge.yaml", sizes, OBJECTIVES[objective], {"SPLIT": split, "FILL": 1}, warm=1)
@@ -179,9 +180,25 @@ def side_by_side(name: str, sizes: Sizes, objective: str, pythons: dict[str, Pat
         if text != "Stream":
             print(f"  {text}: its own total is {sum(run.answer['energy_pJ'].values()) / 1e6:.2f} uJ")
     judge(objective, mine, ours_count, peers, counts)
+    for text, count in counts.items():
+        one = [point for point in front if no_worse(point, count)]
+        verdict(f"one mapping no worse than {text}'s in DRAM traffic, latency and energy: {written(one)}", bool(one))
     return {"ours": {**mine.answer, "whole_s": mine.whole_s, "peak_mb": mine.peak_mb}} | {
         text: {**run.answer, "whole_s": run.whole_s, "peak_mb": run.peak_mb} for text, run in peers.items()
     }
+
+
+def no_worse(point: Sequence[float], count: Count) -> bool:
+    """A point of our front (DRAM words, cycles, pJ) against a peer's mapping; an energy that is not told is not compared."""
+    theirs = (count.dram, count.cycles, count.energy)
+    return all(own <= peer * (1 + 1e-6) for own, peer in zip(point, theirs, strict=True) if peer is not None)
+
+
+def written(points: list[Sequence[float]]) -> str:
+    if not points:
+        return "none"
+    dram, cycles, energy = points[0]
+    return f"{dram * WORD / 8e6:.3f} MB, {cycles:.0f} cycles, {energy / 1e6:.2f} uJ"
 
 
 def judge(objective: str, mine: Measured, ours_count: Count, peers: dict[str, Measured], counts: dict[str, Count]) -> None:

@@ -1,6 +1,7 @@
 """Runs in our environment: maps one Einsum or a fused pair from files, as a script of a user would.
 
-Job: ``inputs``, ``variables``, ``objective``, ``imperfect``, ``capacity`` (fused: words of buffer), ``fused``, ``warm``.
+Job: ``inputs``, ``variables``, ``objective``, ``imperfect``, ``capacity`` (fused: words of buffer), ``fused``, ``warm``,
+``front`` (also the Pareto front of DRAM traffic, latency and energy, after all that is timed).
 """
 
 import json
@@ -20,12 +21,12 @@ else:
 IMPORTED = time.perf_counter()
 
 
-def solve():  # type: ignore[no-untyped-def]
+def solve(front=()):  # type: ignore[no-untyped-def]
     spec = load_spec(job["inputs"], job["variables"])
     if not job["fused"]:
         return map_einsum(spec)
-    options = FusedOptions((job["objective"],), perfect=not job["imperfect"], unfused=False, capacity=job.get("capacity"))
-    return map_fused(spec, options)
+    more = {"perfect": not job["imperfect"], "unfused": False, "capacity": job.get("capacity"), "pareto": front}
+    return map_fused(spec, FusedOptions((job["objective"],), **more))
 
 
 def fused_figures(found):  # type: ignore[no-untyped-def]
@@ -66,6 +67,8 @@ def main() -> None:
     c = found.certificate
     ended |= {"optimal": c.optimal, "mapspace_size": c.mapspace_size}
     ended |= fused_figures(found) if job["fused"] else single_figures(found)
+    if job.get("front"):
+        ended["front"] = [p.values(("dram", "latency", "energy")) for p in solve(("dram", "latency", "energy")).pareto]
     pathlib.Path(sys.argv[2]).write_text(json.dumps(ended))
 
 
