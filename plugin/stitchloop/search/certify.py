@@ -4,7 +4,8 @@ Which count a certificate speaks of:
 
 - The search's count equals the model's, mapping by mapping, when no tensor rank sums several ranks and no compute units
   stand side by side under the innermost level (:func:`counts_as_model`). The certificate then says ``timeloop``.
-- Otherwise a mapspace of up to :data:`LISTED` mappings is listed through the reference model: ``timeloop`` again.
+- Otherwise a mapspace of up to :data:`LISTED` mappings is listed through the reference model, but for spatial bounds and
+  keep sets that a lower bound of the model's count rules out (:mod:`stitchloop.search.listing`): ``timeloop`` again.
 - Larger ones are certified under the same count without link transfers and without the two artefacts by which a wrap passes
   for a slide or for rest; halo reuse along the innermost moving loop is in. The figures reported are always the model's own.
 """
@@ -13,37 +14,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
-from stitchloop.mapping import Mapping
+from stitchloop.errors import InputError, NoMapping, Obstacle
 from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.result import Certificate, ParetoPoint, Result
+from stitchloop.search.found import Found
 from stitchloop.search.objectives import completed, value_of
 from stitchloop.spec import Spec
-from stitchloop.stats import Stats
 
 Progress = Callable[[float, float, float], None]
 
-LISTED = 20_000
+LISTED = 100_000
 """Mapspaces up to this size are listed where the search's count is not the model's."""
 
 WITHOUT = "timeloop without link transfers and short wraps"
 """The count of the search where tensor ranks sum several ranks."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A mapping with the model's figures, and what is proved of it."""
-
-    mapping: Mapping
-    stats: Stats
-    bound: float
-    evaluated: int
-    counting: str
-    stopped_by: str
 
 
 def map_spec(
@@ -82,10 +69,12 @@ def search_mapspace(
         from stitchloop.search.imperfect import search_imperfect
 
         found = search_imperfect(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
-    elif not counts_as_model(mapspace) and mapspace.size <= LISTED:
-        found = _list(mapspace, objectives, deadline)
     else:
         found = _search(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
+        if not counts_as_model(mapspace) and mapspace.size <= LISTED:
+            from stitchloop.search.listing import list_mappings
+
+            found = list_mappings(mapspace, completed(objectives), found, deadline)
     if found is None:
         raise NoMapping("no mapping of the mapspace is valid", obstacles_of(mapspace))
     points, complete = _front(mapspace, pareto, deadline, memory_limit_mb) if pareto else ((), True)
@@ -158,35 +147,6 @@ def _search(
     counting = TIMELOOP.name if same else WITHOUT
     bound = outcome.bound * _scale(completed(objectives)[0])
     return Found(mapping, stats, bound, outcome.treated, counting, outcome.stopped_by)
-
-
-def _list(mapspace: Mapspace, objectives: Sequence[str], deadline: float | None) -> Found | None:
-    """Every mapping of a small mapspace through the reference model; of equal ones the first listed."""
-    evaluator, names = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP), completed(objectives)
-    best: tuple[tuple[float, ...], Mapping, Stats] | None = None
-    evaluated, stopped = 0, ""
-    try:
-        for mapping in mapspace.enumerate_mappings(fitting=True):
-            if best is not None and deadline is not None and time.perf_counter() > deadline:
-                stopped = "time limit"
-                break
-            if mapspace.contains(mapping) is not None:
-                continue
-            evaluated += 1
-            try:
-                stats = evaluator.evaluate(mapping)
-            except InvalidMapping:
-                continue
-            values = tuple(value_of(name, stats) for name in names)
-            if best is None or values < best[0]:
-                best = values, mapping, stats
-    except KeyboardInterrupt:
-        if best is None:
-            raise
-        stopped = "interrupted"
-    if best is None:
-        return None
-    return Found(best[1], best[2], 0.0 if stopped else best[0][0], evaluated, TIMELOOP.name, stopped)
 
 
 def _front(

@@ -140,6 +140,7 @@ class Search:
         memory_limit_mb: float | None = None,
         progress: Progress | None = None,
         complete: bool = True,
+        enumerate_choices: bool = True,
     ) -> None:
         self.space, self.names = space, completed(objectives) if complete else tuple(objectives)
         self.threads = max(1, threads or os.cpu_count() or 1)
@@ -161,7 +162,7 @@ class Search:
         leak = np.array([0.0 if level.is_fanout else level.energy.leak for level in architecture.levels])
         compute = space.einsum.computes * architecture.compute.energy.compute
         self.task = scan.Task(self.goals, len(resources), primary, compute, leak)
-        self.choices = sorted(spatial_choices(space), key=lambda choice: -choice.used)
+        self.choices = sorted(spatial_choices(space) if enumerate_choices else (), key=lambda choice: -choice.used)
         self.bounds = np.array([choice.bounds for choice in self.choices], dtype=np.int64)
         self.surveys: list[Surveyed] = []
         self.incumbent = Incumbent(np.full(labels.GOALS, np.inf))

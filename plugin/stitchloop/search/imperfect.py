@@ -22,7 +22,7 @@ from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.factors import covered, divisors, residual_of
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
-from stitchloop.search.certify import Found
+from stitchloop.search.found import Found
 from stitchloop.search.exact import Search
 from stitchloop.search.machine import prime_factors, touched
 from stitchloop.search.nest import build_mapping

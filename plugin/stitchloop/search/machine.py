@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -171,11 +171,23 @@ def build_tables(space: Mapspace, machine: kernels.Machine, plan: kernels.Plan, 
 
 
 def touched(terms: Sequence[Term], sizes: dict[str, int]) -> int:
-    """Positions of one tensor rank that the Einsum touches, at least; strides larger than the kernel leave gaps."""
-    reached = {0}
+    """Positions of one tensor rank that the Einsum touches, at least; strides larger than the kernel leave gaps.
+
+    Terms are taken by coefficient. One whose coefficient is at most the length of the dense run made so far extends the run;
+    a larger one makes copies of the run that do not meet.
+    """
+    merged: dict[str, int] = {}
     for term in terms:
-        reached = {offset + abs(term.coefficient) * index for offset in reached for index in range(sizes[term.rank])}
-    return len(reached)
+        merged[term.rank] = merged.get(term.rank, 0) + abs(term.coefficient)
+    run, copies = 1, 1
+    for coefficient, size in sorted((c, sizes[rank]) for rank, c in merged.items() if c):
+        if copies == 1 and coefficient <= run:
+            run += coefficient * (size - 1)
+        elif copies == 1:
+            copies = size
+        else:
+            copies = max(copies, size)
+    return run * copies
 
 
 def _axes(space: Mapspace) -> list[int]:
@@ -205,17 +217,9 @@ def slide_values(machine: kernels.Machine, plan: kernels.Plan, nodes: int) -> in
 
 
 def prime_factors(number: int) -> list[int]:
-    """Distinct primes that divide ``number``, ascending."""
-    found, prime = [], 2
-    while prime * prime <= number:
-        if number % prime == 0:
-            found.append(prime)
-            while number % prime == 0:
-                number //= prime
-        prime += 1
-    return found + ([number] if number > 1 else [])
-
-
-def least_words(capacity: int, share: float) -> int:
-    """Fewest words that fill ``share`` of a capacity."""
-    return ceil(capacity * share)
+    """Distinct primes that divide ``number``, ascending; they are found among its divisors."""
+    found: list[int] = []
+    for divisor in divisors(number)[1:]:
+        if all(divisor % prime for prime in found):
+            found.append(divisor)
+    return found

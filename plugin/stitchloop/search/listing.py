@@ -1,0 +1,143 @@
+"""The last word on small mapspaces: every mapping through the reference model, links and wraps included.
+
+Spatial bounds with keep sets are skipped as a whole when a lower bound of the model's count does not precede the incumbent.
+That bound is the least cost of a nest when, of every tensor that sums ranks or repeats one,
+
+- each step brings a child the least share of its tile that a slide can bring, and only half of the steps count: wraps that
+  the tool takes for rest are fewer than the other steps, since the innermost moving loop steps at least once per wrap;
+- the parent is read once for all children where spatial loops move a sum of ranks, for neighbours may pass on the rest;
+
+and what the compute units move is left out where several stand side by side below the innermost level.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stitchloop.errors import InvalidMapping
+from stitchloop.mapping import Mapping
+from stitchloop.mapspace.space import Mapspace
+from stitchloop.model import TIMELOOP, Evaluator
+from stitchloop.search import kernels, labels, scan
+from stitchloop.search.exact import Search
+from stitchloop.search.found import Found
+from stitchloop.search.machine import build_plan
+from stitchloop.search.nest import KeepSets
+from stitchloop.search.objectives import value_of
+from stitchloop.search.program import build_program
+from stitchloop.search.settle import workspace
+
+
+def list_mappings(mapspace: Mapspace, names: Sequence[str], found: Found | None, deadline: float | None) -> Found | None:
+    """The best mapping of a small mapspace under the tool's own count; ``found`` is the incumbent.
+
+    Of equal mappings the incumbent, then the first listed.
+    """
+    evaluator, bounds = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP), Bounds(mapspace, names)
+    best = None if found is None else (_values(names, found), found.mapping, found.stats)
+    evaluated, stopped = 0 if found is None else found.evaluated, ""
+    try:
+        for mapping in mapspace.enumerate_mappings(fitting=True):
+            if best is not None and bounds.of(mapping)[0] > best[0][0] * (1 + 1e-12):
+                continue
+            if best is not None and deadline is not None and time.perf_counter() > deadline:
+                stopped = "time limit"
+                break
+            if mapspace.contains(mapping) is not None:
+                continue
+            evaluated += 1
+            try:
+                stats = evaluator.evaluate(mapping)
+            except InvalidMapping:
+                continue
+            values = tuple(value_of(name, stats) for name in names)
+            if best is None or values < best[0]:
+                best = values, mapping, stats
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        stopped = "interrupted"
+    if best is None:
+        return None
+    return Found(best[1], best[2], 0.0 if stopped else best[0][0], evaluated, TIMELOOP.name, stopped)
+
+
+def _values(names: Sequence[str], found: Found) -> tuple[float, ...]:
+    return tuple(value_of(name, found.stats) for name in names)
+
+
+class Bounds:
+    """Lower bounds of the objectives under the tool's count for spatial bounds with keep sets; each is computed once."""
+
+    def __init__(self, mapspace: Mapspace, names: Sequence[str]) -> None:
+        self.search = Search(mapspace, names, complete=False, enumerate_choices=False)
+        self.scales = [1e-12 if name == "edp" else 1.0 for name in names]
+        self.known: dict[Any, list[float]] = {}
+        self.plans: dict[KeepSets, tuple[kernels.Plan, Any]] = {}
+
+    def of(self, mapping: Mapping) -> list[float]:
+        """Bounds for the mapping's spatial bounds and keep sets."""
+        spatial = tuple(
+            tuple(sorted((loop.rank, loop.bound) for loop in level.spatial)) for level in mapping.levels
+        )
+        keeps = tuple(level.keep for level in mapping.levels)
+        key = spatial, keeps
+        if key not in self.known:
+            self.known[key] = self._bound(spatial, keeps)
+        return self.known[key]
+
+    def _bound(self, spatial: Any, keeps: KeepSets) -> list[float]:
+        search, space = self.search, self.search.space
+        machine, ranks = search.machine, space.einsum.ranks
+        choice = np.ones((len(space.levels), len(ranks)), dtype=np.int64)
+        for i, loops in enumerate(spatial):
+            for rank, bound in loops:
+                choice[i, ranks.index(rank)] = bound
+        if keeps not in self.plans:
+            if not all(any(tensor.name in keep for keep in keeps) for tensor in space.einsum.tensors):
+                return [np.inf]
+            plan = build_plan(build_program(space, keeps), len(space.levels))
+            self.plans[keeps] = plan, workspace(space, machine, plan, int(machine.divisor_count.prod()))
+        plan, (tables, own) = self.plans[keeps]
+        nodes = scan.lay(machine, plan, tables, choice, np.zeros(len(search.eye)))
+        kernels.count_constants(machine, plan, choice, tables, -1)
+        if (choice[0] > 1).any():
+            tables.constant[:] = 0.0
+        for q, t in enumerate(plan.transfer_tensor):
+            child, parent = plan.transfer_child[q], plan.transfer_parent[q]
+            if child < 0:
+                tables.reads[q, :nodes] = 0.0
+            elif self._sums(t):
+                tables.share[q, :nodes] *= 0.5
+                moved = choice[child + 1 : parent + 1] > 1
+                if self._moves(t, moved):
+                    tables.reads[q, :nodes] = tables.share[q, :nodes]
+                else:
+                    tables.reads[q, :nodes] *= 0.5
+        scale, sums, goals = scan.scale_of(search.task, tables), np.zeros(len(search.eye)), np.zeros(labels.GOALS)
+        for m in (kernels.ENERGY, *range(1, search.task.resources + 1), *search.counted):
+            sums[m] = scan.price(machine, plan, tables, own, search.eye[m], nodes, True, own.slots)
+        if not np.isfinite(sums[kernels.ENERGY]):
+            return [np.inf]
+        labels.rate(scale, sums, sums[kernels.ENERGY], goals)
+        return [float(goal) * unit for goal, unit in zip(goals, self.scales)]
+
+    def _sums(self, tensor: int) -> bool:
+        """Whether a rank of the tensor sums ranks, or one occurs twice."""
+        machine = self.search.machine
+        first, last = machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]
+        several = any(machine.expression_term[e + 1] - machine.expression_term[e] > 1 for e in range(first, last))
+        return bool(several or machine.is_diagonal[tensor])
+
+    def _moves(self, tensor: int, looped: Any) -> bool:
+        """Whether spatial loops (``looped[levels, ranks]``) move a sum of ranks of the tensor."""
+        machine = self.search.machine
+        for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+            terms = range(machine.expression_term[e], machine.expression_term[e + 1])
+            if (len(terms) > 1 or machine.is_diagonal[tensor]) and any(looped[:, machine.term_rank[k]].any() for k in terms):
+                return True
+        return False
