@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from stitchloop.errors import InputError, NoMapping, Obstacle
+from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
 from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
@@ -71,7 +71,14 @@ def search_mapspace(
         found = search_imperfect(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
     else:
         found = _search(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
-        if not counts_as_model(mapspace) and mapspace.size <= LISTED:
+        broken = found is not None and mapspace.contains(found.mapping) is not None
+        if found is not None and broken:
+            found = _without_sequential(mapspace, objectives, found, deadline, memory_limit_mb, threads)
+        if broken and mapspace.size <= LISTED:
+            from stitchloop.search.listing import list_mappings
+
+            found = list_mappings(mapspace, completed(objectives), found, deadline)
+        elif not counts_as_model(mapspace) and mapspace.size <= LISTED:
             from stitchloop.search.listing import list_mappings
 
             found = list_mappings(mapspace, completed(objectives), found, deadline)
@@ -147,6 +154,39 @@ def _search(
     counting = TIMELOOP.name if same else WITHOUT
     bound = outcome.bound * _scale(completed(objectives)[0])
     return Found(mapping, stats, bound, outcome.treated, counting, outcome.stopped_by)
+
+
+def _without_sequential(
+    mapspace: Mapspace,
+    objectives: Sequence[str],
+    found: Found,
+    deadline: float | None,
+    memory_limit_mb: float | None,
+    threads: int | None,
+) -> Found | None:
+    """A mapping that keeps ``remove_sequential_factors`` instead of ``found``, which breaks it and whose bound holds."""
+    from stitchloop.search.sequential import asks, repairs, without_loops
+
+    if not asks(mapspace):
+        return found
+    evaluator, names = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP), completed(objectives)
+    other = _search(without_loops(mapspace), objectives, deadline, memory_limit_mb, threads, None)
+    mappings = list(repairs(mapspace, found.mapping)) + ([other.mapping] if other is not None else [])
+    best = None
+    for mapping in mappings:
+        if mapspace.contains(mapping) is None:
+            try:
+                stats = evaluator.evaluate(mapping)
+            except InvalidMapping:
+                continue
+            values = tuple(value_of(name, stats) for name in names)
+            if best is None or values < best[0]:
+                best = values, mapping, stats
+    if best is None:
+        return None
+    proved = best[0][0] <= found.bound * (1 + 1e-11) and not found.stopped_by
+    reason = "" if proved else found.stopped_by or "remove_sequential_factors: the bound is that of the mapspace without it"
+    return Found(best[1], best[2], found.bound, found.evaluated, found.counting, reason)
 
 
 def _front(
