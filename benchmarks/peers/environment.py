@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,15 +47,14 @@ def python_of(peer: Peer, folder: Path, python: str | None = None) -> Path:
     home = folder / peer.name
     interpreter = home / "bin" / "python"
     if not interpreter.exists():
-        base = _base_python(python)
-        print(f"setting up {peer.name} in {home} (once, a few minutes)", file=sys.stderr)
-        _run(peer, [base, "-m", "venv", str(home)])
-        try:
-            _run(peer, [str(interpreter), "-m", "pip", "install", "-q", *peer.requirements])
-        except Unavailable:
-            shutil.rmtree(home)
-            raise
-    _run(peer, [str(interpreter), "-c", f"import {peer.module}"])
+        _run(peer, [_base_python(python), "-m", "venv", str(home)])
+    check = [str(interpreter), "-c", f"import {peer.module}"]
+    try:
+        _run(peer, check)
+    except Unavailable:
+        print(f"installing {peer.name} in {home} (once, a few minutes)", file=sys.stderr)
+        _run(peer, [str(interpreter), "-m", "pip", "install", "-q", *peer.requirements])
+        _run(peer, check)
     return interpreter
 
 
