@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stitchloop.errors import InputError
+
 _PACKAGE = Path(__file__).resolve().parent
 FOLDERS = ("arch", "problems", "mappers")
+_TABLES = (".ERT", ".ART")
 
 
 def content_root() -> Path:
@@ -34,7 +37,28 @@ def resolve(name: str | Path, folders: tuple[str, ...] = FOLDERS) -> Path:
     return path
 
 
+def shipped_file(name: str, folder: str, holding: str | None = None) -> Path:
+    """A user's file, or the shipped one of a folder; the error names the shipped ones (that hold a key, where one is given).
+
+    Raises
+    ------
+    InputError
+        ``name`` is a bare name that no shipped file has. A path that does not exist is left for the reader to report.
+    """
+    path = resolve(name, (folder,))
+    if path.exists() or len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
+        return path
+    names = [
+        known
+        for known in shipped_names(folder)
+        if holding is None or f"\n  {holding}:" in (content_root() / folder / f"{known}.yaml").read_text(encoding="utf-8")
+    ]
+    found = f"no such file, and nothing of that name under {folder}/"
+    raise InputError(name, found, f"give a file, or one of {', '.join(known.rpartition('/')[2] for known in names)}")
+
+
 def shipped_names(folder: str) -> list[str]:
     """Names of the shipped files of one folder, without endings, sorted; tables beside an architecture are left out."""
     base = content_root() / folder
-    return [str(path.relative_to(base).with_suffix("")) for path in sorted(base.rglob("*.yaml")) if "." not in path.stem]
+    files = (path for path in sorted(base.rglob("*.yaml")) if not path.stem.endswith(_TABLES))
+    return [str(path.relative_to(base).with_suffix("")) for path in files]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from stitchloop.architecture import Architecture
 from stitchloop.constraints import Constraints
@@ -26,3 +27,5 @@ class Spec:
     options: MapperOptions = MapperOptions()
     warnings: tuple[str, ...] = field(default=(), compare=False)
     files: tuple[str, ...] = field(default=(), compare=False)
+    architecture_file: Path | None = field(default=None, compare=False)
+    """The file that holds the architecture, where it was read from one."""

@@ -174,6 +174,11 @@ class Cascade:
     def _state_by_tensor(self) -> dict[str, State]:
         return {state.tensor: state for state in self.states}
 
+    @cached_property
+    def _state_by_name(self) -> dict[str, State]:
+        """Initial and final names to their states."""
+        return {name: state for state in self.states for name in (state.initial, state.final) if isinstance(name, str)}
+
     def einsum(self, name: str) -> ExtendedEinsum:
         return self._einsum_by_name[name]
 
@@ -207,10 +212,8 @@ class Cascade:
 
     def words(self, tensor: str) -> int:
         """Words of the whole tensor; of a carried state too, by its initial or final name."""
-        for state in self.states:
-            if tensor in (state.initial, state.final):
-                return self.state_words(state)
-        return prod(self.shape(tensor))
+        state = self._state_by_name.get(tensor)
+        return self.state_words(state) if state is not None else prod(self.shape(tensor))
 
     def operations(self, einsum: str) -> int:
         """Points of the iteration spaces of the Einsum's equations."""
@@ -292,6 +295,27 @@ class Cascade:
             outside = self.producers[einsum.name] - recurrence_of.get(einsum.name, frozenset())
             found[einsum.name] = frozenset(n for n in now | outside if n is not None and n != einsum.name)
         return found
+
+    @cached_property
+    def carried_cycles(self) -> dict[str, frozenset[str]]:
+        """Tensor of each state to the Einsums on a path from an earlier step of it to its next one."""
+        return {state.tensor: self._carried_cycle(state.tensor) for state in self.states}
+
+    def _carried_cycle(self, tensor: str) -> frozenset[str]:
+        producer = self.tensor(tensor).producer
+        before = {producer} if producer is not None else set()
+        waiting = list(before)
+        while waiting:
+            for name in self.predecessors[waiting.pop()] - before:
+                before.add(name)
+                waiting.append(name)
+        after = {
+            name for name in before if any(a.tensor == tensor and self.is_carried(a) for a in self.einsum(name).inputs)
+        }
+        for einsum in self.einsums if after else ():
+            if self.predecessors[einsum.name] & after:
+                after.add(einsum.name)
+        return frozenset(before & after)
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Cascade:
         """The same cascade with other rank sizes: ``cascade.with_sizes({"I": 1})`` is one generated token."""

@@ -70,6 +70,8 @@ def _check_names(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -
                 raise places.error(
                     (key,), f"{tensor.name} is listed as an output, but no Einsum writes it", "remove it or write it"
                 )
+    for name in set(problem.get("inputs") or ()) & set(problem.get("weights") or ()):
+        raise places.error(("weights",), f"{name} is listed under inputs too", "leave it in one of the two lists")
     if "inputs" not in problem or "weights" not in problem:
         return
     listed = {*(problem["inputs"] or ()), *(problem["weights"] or ())}
@@ -160,6 +162,9 @@ def _check_recurrences(cascade: Cascade, places: Places, problem: Mapping[str, A
 
 def _check_outputs(cascade: Cascade, places: Places, problem: Mapping[str, Any]) -> None:
     for tensor in cascade.tensors:
-        if tensor.producer is not None and not tensor.is_output and not cascade.consumers[tensor.name]:
-            found = f"unused output {tensor.name}: no Einsum reads it and it is not listed under outputs"
+        state = cascade.state(tensor.name)
+        if tensor.producer is None or tensor.is_output or (state is not None and state.final):
+            continue
+        if not set(cascade.consumers[tensor.name]) - {tensor.producer}:
+            found = f"unused output {tensor.name}: no other Einsum reads it and it is not listed under outputs"
             raise _einsum_error(places, problem, tensor.producer, found, "list it under outputs, read it, or remove the Einsum")

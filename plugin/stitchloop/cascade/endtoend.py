@@ -162,7 +162,7 @@ def no_room(shortfalls: Sequence[object], machine: Machine) -> Exception:
         f"the group of {names} does not fit in {machine.buffer_name}: even its smallest tiles, with every "
         f"tensor spilled that can be, take {needed:,.0f} bytes of {limit:,.0f}"
     )
-    relaxation = f"a buffer of {enough:,.0f} bytes, or a strategy that fuses less"
+    relaxation = f"a buffer of {enough:,.0f} bytes{', or a strategy that fuses less' if len(worst.nodes) > 1 else ''}"
     obstacle = Obstacle("capacity", machine.buffer_name, needed, limit, sentence, relaxation)
     return NoMapping(f"{sentence}; {relaxation} would do", (obstacle,))
 

@@ -38,8 +38,10 @@ class Model:
         self._pipelines: dict[tuple[Node, ...], Pipeline] = {}
 
     def at_context(self, steps: int) -> Model:
-        """The same model for so many steps of every iterative rank (1 is one generated token)."""
-        sizes = dict.fromkeys(self.cascade.iterative_ranks, steps)
+        """The same model for so many steps (1 is one generated token) of the first iterative rank and of those of its size."""
+        now = self.cascade.sizes
+        ranks = self.cascade.iterative_ranks
+        sizes = {rank: steps for rank in ranks if now[rank] == now[ranks[0]]}
         other = Model(self.cascade.with_sizes(sizes), self.machine, self.settings)
         other._pipelines = self._pipelines
         return other

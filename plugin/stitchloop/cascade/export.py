@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from stitchloop.cascade.cascade import Cascade, State
-from stitchloop.cascade.crossing import Crossing, crossing
+from stitchloop.cascade.crossing import Crossing, group_crossing
 from stitchloop.cascade.expression import Access, Binary, Equation, Reduce, walk
 from stitchloop.cascade.group_export import SINK, Dimension, GroupExport, Step, reach
 from stitchloop.cascade.merge import Node
@@ -35,7 +35,7 @@ def export_group(cascade: Cascade, groups: Sequence[Sequence[Node]], position: i
         Which group.
     """
     nodes = tuple(groups[position])
-    moved = crossing(cascade, [[name for node in group for name in node] for group in groups])[position]
+    moved = group_crossing(cascade, [name for node in nodes for name in node])
     found = _Exporter(cascade, nodes, moved, halos=True).export()
     return found if _readers_agree(found) else _Exporter(cascade, nodes, moved, halos=False).export()
 

@@ -97,25 +97,31 @@ class Flow:
                     yield {**whole, **dict.fromkeys(list(inner)[:at], 1), rank: size}
 
     def run(self) -> Run | None:
-        """The run with most words in tensors of its own, the shortest such; None when there is none."""
+        """The run with most words in tensors of its own, the shortest such; None when there is none.
+
+        Behind each last step the longest run has most words.
+        """
         if not self.loops:
             return None
-        count = len(self.steps)
-        pairs = ((a, b) for a in range(count) for b in range(a + 1, count) if b - a < count - 1)
-        runs = [run for a, b in pairs if (run := self._run(a, b)) is not None]
-        return max(runs, key=lambda run: (self._words(run), run.first - run.last), default=None)
-
-    def _run(self, first: int, last: int) -> Run | None:
-        members = self.steps[first : last + 1]
-        outside = {name for at, step in enumerate(self.steps) if not first <= at <= last for name, _ in step.reads}
-        inside = {name for step in members for name, _ in step.reads}
-        inner = tuple(step.output for step in members[:-1])
-        closed = all(name in inside and name not in outside and name not in self.export.results for name in inner)
-        loop = self.loops[-1]
-        rank = next((rank for rank, cut in self.cuts[last].items() if cut == {loop}), None)
-        along = all(loop in self.tensor_cuts[name] for name in inner)
-        light = all(step.stands_for and not self._contracts_weight(step) for step in members)
-        return Run(first, last, rank, inner) if closed and along and light and rank is not None else None
+        loop, found = self.loops[-1], []
+        readers: dict[str, list[int]] = {}
+        for at, step in enumerate(self.steps):
+            for name, _ in step.reads:
+                readers.setdefault(name, []).append(at)
+        light = [bool(step.stands_for) and not self._contracts_weight(step) for step in self.steps]
+        inner = [
+            step.output not in self.export.results and step.output in readers and loop in self.tensor_cuts[step.output]
+            for step in self.steps
+        ]
+        for last in range(1, len(self.steps)):
+            rank = next((rank for rank, cut in self.cuts[last].items() if cut == {loop}), None)
+            first = last
+            least = 1 if last == len(self.steps) - 1 else 0
+            while first > least and inner[first - 1] and light[first - 1] and max(readers[self.steps[first - 1].output]) <= last:
+                first -= 1
+            if rank is not None and light[last] and first < last:
+                found.append(Run(first, last, rank, tuple(step.output for step in self.steps[first:last])))
+        return max(found, key=lambda run: (self._words(run), run.first - run.last), default=None)
 
     def _contracts_weight(self, step: Step) -> bool:
         """Whether the Einsum sums over a rank of a weight: smaller steps would stream that weight more often."""

@@ -162,7 +162,7 @@ def map_cascade(spec: Spec, strategy: str = OPTIMAL, *, merge: bool = True, reor
     if strategy not in (OPTIMAL, *STRATEGIES):
         raise InputError("--strategy", f"'{strategy}'", f"use {OPTIMAL}, {', '.join(STRATEGIES)}")
     start = time.perf_counter()
-    model = Model(spec.cascade, machine_of(spec.architecture))
+    model = Model(spec.cascade, machine_of(spec.architecture, spec.architecture_file.stem if spec.architecture_file else None))
     if strategy == OPTIMAL:
         evaluated, points, certificate = _best(model, objective, front_objectives, start, merge=merge, reorder=reorder)
     else:
@@ -224,5 +224,6 @@ def _lines(result: CascadeResult, output: Path) -> list[RenderableType]:
     unfit = [spec.folder for spec in result.specs if not spec.mapped.fits]
     if unfit:
         lines.append(f"LoopTree mappings that exceed the buffer, because LoopTree spills nothing: {', '.join(unfit)}")
-    lines.append(f"wrote groups.json, result.json, stats.json and {len(result.specs)} group folders to {output}")
+    folders = report.counted(len(result.specs), "group folder")
+    lines.append(f"wrote groups.json, result.json, stats.json and {folders} to {output}")
     return lines

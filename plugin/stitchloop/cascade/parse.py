@@ -180,8 +180,11 @@ class _Parser:
             return node
         if self.kind == "number":
             word = self.word
+            number = int(word) if word.isdigit() else float(word)
+            if not number < float("inf"):
+                raise self.fail("a number below 1.8e308")
             self.next += 1
-            return Number(int(word) if word.isdigit() else float(word))
+            return Number(number)
         position = self.tokens[self.next][2]
         name = self.identifier("an operand")
         if self.kind == "mark" and self.word == "[":

@@ -251,7 +251,7 @@ def _carried(cascade: Cascade, place: Mapping[str, int]) -> tuple[bool, int, int
     """Lockstep?, length of the carried chain in a segment, and which segment."""
     longest, where, lockstep = 0, -1, False
     for state in cascade.states:
-        cycle = _cycle(cascade, state)
+        cycle = cascade.carried_cycles[state.tensor]
         here = {place[name] for name in cycle if name in place}
         if not here:
             continue
@@ -260,28 +260,6 @@ def _carried(cascade: Cascade, place: Mapping[str, int]) -> tuple[bool, int, int
         elif len(cycle) > longest:
             longest, where = len(cycle), here.pop()
     return lockstep, longest, where
-
-
-def _cycle(cascade: Cascade, state: State) -> frozenset[str]:
-    """Einsums on a path from an earlier step of the state's tensor to its next one."""
-    producer = cascade.tensor(state.tensor).producer
-    if producer is None:
-        return frozenset()
-    before = {producer}
-    waiting = [producer]
-    while waiting:
-        for name in cascade.predecessors[waiting.pop()]:
-            if name not in before:
-                before.add(name)
-                waiting.append(name)
-    starts = [
-        name for name in before if any(a.tensor == state.tensor and cascade.is_carried(a) for a in cascade.einsum(name).inputs)
-    ]
-    after = set(starts)
-    for einsum in cascade.einsums:
-        if cascade.predecessors[einsum.name] & after:
-            after.add(einsum.name)
-    return frozenset(before & after)
 
 
 @dataclass(frozen=True)

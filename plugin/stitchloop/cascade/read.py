@@ -39,12 +39,7 @@ _KEYS = (
 _RANK_KEYS = ("size", "iterative", "batch")
 _TENSOR_KEYS = ("shape", "initial", "final", "padding")
 _LARGEST_SIZE = 2**62
-
-
-def is_cascade(document: Any) -> bool:
-    """Whether a document (or its ``problem``) is a cascade rather than one of Timeloop's or LoopTree's problems."""
-    problem = document.get("problem", document) if isinstance(document, Mapping) else None
-    return isinstance(problem, Mapping) and "einsums" in problem and isinstance(problem.get("ranks"), Mapping)
+_LONGEST_NAME = 200
 
 
 def read_cascade(document: Any, source_name: str | None = None) -> Cascade:
@@ -102,7 +97,7 @@ class _Reader:
         tensors = self._tensors(einsums)
         states = self._states(einsums, tensors)
         cascade = Cascade(
-            name=str(self.problem.get("name", "cascade")),
+            name=self._title(),
             ranks=self.ranks,
             einsums=einsums,
             tensors=tensors,
@@ -128,11 +123,20 @@ class _Reader:
                 )
         return dict(entry)
 
+    def _title(self) -> str:
+        """The cascade's name, which stands in tables and figures."""
+        name = self.problem.get("name", "cascade")
+        if isinstance(name, bool) or not isinstance(name, str | int | float) or not 0 < len(str(name)) <= _LONGEST_NAME:
+            raise self.places.error(("name",), f"found {_kind(name)}", f"a name of at most {_LONGEST_NAME} signs is expected")
+        if not str(name).isprintable():
+            raise self.places.error(("name",), f"found {_kind(name)}", "leave out what cannot be printed")
+        return str(name)
+
     def _names(self, key: str) -> dict[str, Any]:
         entry = self.problem.get(key) or {}
         if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
             raise self.places.error((key,), f"found {_kind(entry)}", "a mapping from names is expected")
-        return dict(entry)
+        return {str(name): below for name, below in entry.items()}
 
     def _list_of_names(self, key: str) -> tuple[str, ...] | None:
         entry = self.problem.get(key)
@@ -141,7 +145,7 @@ class _Reader:
         entry = [entry] if isinstance(entry, str) else entry
         if not isinstance(entry, list) or not all(isinstance(name, str) for name in entry):
             raise self.places.error((key,), f"found {_kind(entry)}", "a list of tensor names is expected")
-        return tuple(entry)
+        return tuple(str(name) for name in entry)
 
     def _integer(self, path: tuple[str | int, ...], entry: Any, names: Mapping[str, float] | None = None) -> int:
         value = self._number(path, entry, names)
@@ -184,7 +188,12 @@ class _Reader:
         sizes: dict[str, int] = {}
         while waiting:
             ready = [name for name, entry in waiting.items() if not self._size_names(entry) & set(waiting)]
-            for name in ready or list(waiting):
+            if not ready:
+                first = next(iter(waiting))
+                why = "itself" if len(waiting) == 1 else f"one of {', '.join(waiting)}, which wait for one another"
+                found = f"'{first}' is sized by {why}"
+                raise self.places.error(("ranks", first), found, "give one of them as a number")
+            for name in ready:
                 path: tuple[str, ...] = ("ranks", name)
                 entry = waiting.pop(name)
                 if isinstance(entry, Mapping):
@@ -243,6 +252,8 @@ class _Reader:
         if isinstance(item, Mapping):
             entry = self._mapping(path, item, ("name", "equation", "equations"))
             name = name or entry.get("name")
+            if "equation" in entry and "equations" in entry:
+                raise self.places.error(path, "both 'equation' and 'equations'", "list all of them under 'equations'")
             which = "equation" if "equation" in entry else "equations"
             texts, path = entry.get(which), (*path, which)
         texts = [texts] if isinstance(texts, str) else texts
@@ -251,8 +262,9 @@ class _Reader:
         equations = tuple(self._equation((*path, i) if len(texts) > 1 else path, text) for i, text in enumerate(texts))
         name = equations[0].output.tensor if name is None else name
         if not _is_name(name):
-            raise self.places.error(path, f"found the name {_kind(name)}", "use letters, digits and _")
-        return ExtendedEinsum(name, equations)
+            found = f"found the name {_kind(name)}"
+            raise self.places.error(path, found, f"use letters, digits and _, at most {_LONGEST_NAME} of them")
+        return ExtendedEinsum(str(name), equations)
 
     def _equation(self, path: tuple[str | int, ...], text: str) -> Equation:
         try:
@@ -274,7 +286,7 @@ class _Reader:
             for access in (*einsum.inputs, *einsum.outputs):
                 accesses.setdefault(access.tensor, []).append(access)
         given_outputs, weights = self._list_of_names("outputs"), self._weights(einsums, accesses, producers)
-        read = {access.tensor for einsum in einsums for access in einsum.inputs}
+        read = {a.tensor for einsum in einsums for a in einsum.inputs if producers.get(a.tensor) != einsum.name}
         outputs = tuple(name for name in producers if name not in read) if given_outputs is None else given_outputs
         return tuple(
             CascadeTensor(
@@ -339,20 +351,24 @@ class _Reader:
                 ]
                 if any(index.bounds({**sizes, rank: 1})[0] < 0 for index in same):
                     states.append(self._state(tensor.name, rank))
+            if len(of_tensor := [state.rank for state in states if state.tensor == tensor.name]) > 1:
+                found = f"{tensor.name} is read at earlier steps of {' and '.join(of_tensor)}"
+                mend = f"carry a tensor along one iterative rank; give {tensor.name} a 'padding' if what lies before is constant"
+                raise self.places.error(einsum_path(self.problem, tensor.producer or ""), found, mend)
         return tuple(states)
 
     def _state(self, tensor: str, rank: str) -> State:
         entry = self.declared.get(tensor, {})
         initial, final = entry.get("initial", 0), entry.get("final")
-        if isinstance(initial, bool) or not isinstance(initial, str | int | float):
-            raise self.places.error(
-                ("tensors", tensor, "initial"), f"found {_kind(initial)}", "a tensor's name or a number is expected"
-            )
-        if final is not None and not isinstance(final, str):
-            raise self.places.error(
-                ("tensors", tensor, "final"), f"found {_kind(final)}", "a name for the last state is expected"
-            )
-        return State(tensor, rank, initial, final)
+        if _is_name(initial):
+            initial = str(initial)
+        elif isinstance(initial, bool | str) or not isinstance(initial, int | float) or not abs(initial) < float("inf"):
+            path = ("tensors", tensor, "initial")
+            raise self.places.error(path, f"found {_kind(initial)}", "a tensor's name or a number is expected")
+        if final is not None and not _is_name(final):
+            path = ("tensors", tensor, "final")
+            raise self.places.error(path, f"found {_kind(final)}", "a name for the last state is expected")
+        return State(tensor, rank, initial, None if final is None else str(final))
 
 
 def inferred_dimensions(accesses: Sequence[Access]) -> tuple[Index, ...]:
@@ -361,7 +377,7 @@ def inferred_dimensions(accesses: Sequence[Access]) -> tuple[Index, ...]:
 
 
 def _is_name(entry: Any) -> bool:
-    return isinstance(entry, str) and entry.isascii() and entry.isidentifier()
+    return isinstance(entry, str) and entry.isascii() and entry.isidentifier() and len(entry) <= _LONGEST_NAME
 
 
 def _kind(entry: Any) -> str:

@@ -44,6 +44,11 @@ def energy_text(picojoules: float) -> str:
     return f"{picojoules:.3g} pJ"
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 group``, ``12 groups``."""
+    return f"{count:,} {thing}{'s' if count != 1 else ''}"
+
+
 # -- groups.json ----------------------------------------------------------------------------------------------------------
 
 
@@ -192,12 +197,15 @@ def _boundary_entry(boundary: Boundary) -> dict[str, Any]:
 
 def summary(evaluated: Evaluated, unfused: Performance, light: SpeedOfLight) -> list[RenderableType]:
     """One screen: the groups, why each begins where it does, what crosses DRAM, and totals."""
+    from rich.markup import escape
+
     stitching, performance = evaluated.stitching, evaluated.performance
     merged = " ".join("{" + " ".join(node) + "}" for node in stitching.nodes if len(node) > 1)
     sizes = " ".join(f"{rank}={size}" for rank, size in stitching.cascade.sizes.items())
     lines: list[RenderableType] = [
-        f"[bold]{stitching.cascade.name}[/] on [bold]{performance.machine.name}[/], strategy [bold]{stitching.strategy}[/]: "
-        f"{len(stitching.groups)} group{'s' if len(stitching.groups) != 1 else ''} of {len(stitching.order)} Einsums  ({sizes})",
+        f"[bold]{escape(stitching.cascade.name)}[/] on [bold]{escape(performance.machine.name)}[/], strategy "
+        f"[bold]{stitching.strategy}[/]: {counted(len(stitching.groups), 'group')} of {counted(len(stitching.order), 'Einsum')}  "
+        f"({sizes})",
         f"order: {'changed, ' + ' '.join(stitching.order) if stitching.reordered else 'as given'}"
         + (f"; merged over a shared input: {merged}" if merged else ""),
         _group_table(evaluated),
@@ -301,7 +309,7 @@ def end_to_end_table(choice: Choice) -> Table:
     from rich.table import Table
 
     chosen = choice.chosen
-    title = f"{chosen.layers} layers, context {chosen.context:,}, {chosen.generated:,} tokens generated"
+    title = f"{counted(chosen.layers, 'layer')}, context {chosen.context:,}, {counted(chosen.generated, 'token')} generated"
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title=title, title_justify="left")
     table.caption, table.caption_justify = f"speed-ups over unfused ({choice.unfused.strategy})", "left"
     for name in ("strategy", "prefill", "generation", "total", "speed-up", "energy", ""):

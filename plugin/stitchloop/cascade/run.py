@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,16 @@ from stitchloop.cascade.mechanisms import generation_findings
 from stitchloop.cascade.merge import Node
 from stitchloop.cascade.performance import DETAILED, Performance, Settings
 from stitchloop.cascade.specs import group_files
-from stitchloop.cascade.strategies import ALL_STRATEGIES, BASELINES, Evaluated, baseline, evaluate, is_recurrent, speed_of_light
+from stitchloop.cascade.strategies import (
+    ALL_STRATEGIES,
+    BASELINES,
+    OPTIMAL,
+    Evaluated,
+    baseline,
+    evaluate,
+    is_recurrent,
+    speed_of_light,
+)
 from stitchloop.write.files import to_json, write_files
 
 if TYPE_CHECKING:
@@ -56,7 +66,7 @@ class Outcome:
     runs: Runs | None
     model: Model
 
-    @property
+    @cached_property
     def baselines(self) -> dict[str, Performance]:
         """The layer under each published baseline; without a recurrence they all fuse nothing, and one stands for them."""
         known = (
@@ -135,7 +145,8 @@ def solve(request: Request) -> Outcome:
         name = choice.strategy if choice is not None else _fastest(every)
     chosen = every[name]
     if chosen.performance.shortfalls:
-        raise no_room(chosen.performance.shortfalls, request.machine)
+        alone = model.evaluate((node,) for node in chosen.stitching.nodes) if name == OPTIMAL else chosen.performance
+        raise no_room(alone.shortfalls or chosen.performance.shortfalls, request.machine)
     return Outcome(chosen, unfused, tuple(e.performance for e in every.values()), choice, runs, model)
 
 

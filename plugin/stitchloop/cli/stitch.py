@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stitchloop.cli.options import Variables, console, parse_variables, show_warnings
+from stitchloop.cli.options import Variables, console, one_of, parse_variables, show_warnings
 from stitchloop.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def stitch_command(
 
     Example: stitchloop stitch mamba-370m mambalaya --strategy auto --context 4096 --generate 256 -o out
     """
-    if strategy not in CHOICES:
-        raise InputError("--strategy", f"'{strategy}'", f"use one of {', '.join(CHOICES)}")
+    one_of("--strategy", strategy, CHOICES)
     from dataclasses import replace
 
     from stitchloop.cascade.performance import DETAILED, IDEAL
@@ -79,31 +78,19 @@ def parse_bytes(text: str) -> int:
 
 def _cascade(name: str, variables: dict[str, str]) -> Cascade:
     from stitchloop.cascade.read import load_cascade
+    from stitchloop.content import shipped_file
 
-    return load_cascade(_shipped(name, "problems"), variables)
+    return load_cascade(shipped_file(name, "problems", holding="einsums"), variables)
 
 
 def _machine(name: str, variables: dict[str, str]) -> Machine:
     from stitchloop.cascade.machine import machine_of
+    from stitchloop.content import shipped_file
     from stitchloop.read import load_spec
 
-    path = _shipped(name, "arch")
+    path = shipped_file(name, "arch")
     spec = load_spec([path], variables)
     show_warnings(spec.warnings)
     if spec.architecture is None:
         raise InputError(str(path), "no architecture in this file", "give a file with an `architecture` section")
     return machine_of(spec.architecture, path.stem)
-
-
-def _shipped(name: str, folder: str) -> Path:
-    """A file as named, or the shipped one of that name."""
-    from stitchloop.content import content_root, resolve, shipped_names
-
-    path = resolve(name, (folder,))
-    if path.exists() or len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
-        return path
-    files = {known.rpartition("/")[2]: content_root() / folder / f"{known}.yaml" for known in shipped_names(folder)}
-    known = [stem for stem, file in files.items() if folder == "arch" or "einsums:" in file.read_text(encoding="utf-8")]
-    raise InputError(
-        name, f"no such file, and nothing of that name under {folder}/", f"give a file, or one of {', '.join(known)}"
-    )

@@ -151,7 +151,17 @@ class Structure:
 
     def heads(self, group: tuple[str, ...]) -> tuple[str, ...]:
         """The Einsums of a group whose outputs no other Einsum of the group reads."""
-        return tuple(name for name in group if not any(r in group for out in self.outputs(name) for r in self.readers[out]))
+        if group not in self._heads:
+            inside = set(group)
+            self._heads[group] = tuple(
+                name for name in group if not any(inside.intersection(self.readers[out]) for out in self.outputs(name))
+            )
+        return self._heads[group]
+
+    @cached_property
+    def _heads(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """What :meth:`heads` has worked out; branches share few groups, and every tensor asks for them."""
+        return {}
 
     def members(self, branch: Address) -> tuple[tuple[str, ...], ...]:
         """The Einsums of each branch of a branch node."""

@@ -99,6 +99,7 @@ def load_spec(inputs: Sequence[Input], variables: Mapping[str, str] | None = Non
         options=read_options(options, architecture) if options is not None else MapperOptions(),
         warnings=tuple(dict.fromkeys(warnings)),
         files=tuple(files),
+        architecture_file=_file_of(architecture_section) if architecture_section is not None else None,
         **parts,
     )
 
@@ -148,7 +149,7 @@ def _fused_parts(problem: Field | None, mapping: Field | None) -> dict[str, Any]
 
 
 def _is_cascade(problem: Field) -> bool:
-    return isinstance(problem.value, Mapping) and "einsums" in problem.value
+    return isinstance(problem.value, Mapping) and not {"einsums", "ranks"}.isdisjoint(problem.value)
 
 
 def _components(sections: _Sections) -> list[Field]:

@@ -53,11 +53,10 @@ def _needed(context: Context, target: int, nodes: tuple[Node, ...], address: Add
 def _block(context: Context, name: str, address: Address) -> int:
     """Words of the largest block of a tensor at a storage node, over the Einsums below that access it."""
     words = 0
-    for path in context.structure.paths.values():
-        for point in path.storages:
-            for tensor in path.einsum.tensors:
-                if point.address == address and tensor.name == name:
-                    words = max(words, prod(largest(axis) for axis in context.blocks(path, point, tensor)))
+    for path, point in context.below.get(address, ()):
+        for tensor in path.einsum.tensors:
+            if tensor.name == name:
+                words = max(words, prod(largest(axis) for axis in context.blocks(path, point, tensor)))
     return words
 
 

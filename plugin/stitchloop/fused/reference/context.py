@@ -12,7 +12,7 @@ from stitchloop.fused.reference.needs import Need, Space, needed, visits
 from stitchloop.fused.reference.sets import Points, intersection, interval, size, weighted_sum
 from stitchloop.fused.reference.space import spaces
 from stitchloop.fused.rules import Rules
-from stitchloop.fused.structure import Path, StoragePoint, Structure
+from stitchloop.fused.structure import Address, Path, StoragePoint, Structure
 from stitchloop.workload import Einsum, Tensor
 
 
@@ -78,9 +78,20 @@ class Context:
 
     def users(self, point: StoragePoint, tensor: str) -> tuple[str, ...]:
         """The Einsums below a node that read the tensor there, in the tree's order."""
-        paths = self.structure.paths.values()
-        below = [path.einsum for path in paths if any(other.address == point.address for other in path.storages)]
-        return tuple(einsum.name for einsum in below if any(tensor == read.name for read in einsum.inputs))
+        return tuple(path.einsum.name for path, _ in self.below[point.address] if tensor in self._reads[path.einsum.name])
+
+    @cached_property
+    def below(self) -> dict[Address, tuple[tuple[Path, StoragePoint], ...]]:
+        """Address of each storage node to the paths that pass it, in the tree's order, with the node as each path sees it."""
+        found: dict[Address, list[tuple[Path, StoragePoint]]] = {}
+        for path in self.structure.paths.values():
+            for point in path.storages:
+                found.setdefault(point.address, []).append((path, point))
+        return {address: tuple(passing) for address, passing in found.items()}
+
+    @cached_property
+    def _reads(self) -> dict[str, frozenset[str]]:
+        return {name: frozenset(t.name for t in path.einsum.inputs) for name, path in self.structure.paths.items()}
 
     def need(self, path: Path, point: StoragePoint, tensor: Tensor) -> Need:
         """What a node holds of a tensor for one Einsum, or for all that read it there if their needs are united."""
