@@ -13,13 +13,10 @@ def gemm(m: int, n: int, k: int, objective: str, imperfect: bool = False) -> dic
         {"name": "Z", "projection": [[["M"]], [["N"]]], "read_write": True},
     ]
     shape = {"name": "gemm", "dimensions": ["M", "N", "K"], "data_spaces": spaces}
-    document: dict[str, Any] = {
+    return {
         "problem": {"version": 0.4, "shape": shape, "instance": {"M": m, "N": n, "K": k}},
-        "mapper": {"version": 0.4, "optimization_metrics": [objective]},
+        "mapper": {"version": 0.4, "optimization_metrics": [objective], "imperfect": imperfect},
     }
-    if imperfect:
-        document["mapspace"] = {"template": "ruby"}
-    return document
 
 
 def pair(i: int, k: int, l: int, j: int) -> dict[str, Any]:  # noqa: E741
