@@ -161,7 +161,7 @@ class Search:
         primary = kernels.ENERGY if goals[0] < labels.GOAL_METRIC else goals[0] - labels.GOAL_METRIC
         leak = np.array([0.0 if level.is_fanout else level.energy.leak for level in architecture.levels])
         compute = space.einsum.computes * architecture.compute.energy.compute
-        self.task = scan.Task(self.goals, len(resources), primary, compute, leak)
+        self.task = scan.Task(self.goals, len(resources), primary, compute, leak, float(space.einsum.computes))
         self.choices = sorted(spatial_choices(space) if enumerate_choices else (), key=lambda choice: -choice.used)
         self.bounds = np.array([choice.bounds for choice in self.choices], dtype=np.int64)
         self.surveys: list[Surveyed] = []
@@ -192,7 +192,7 @@ class Search:
             constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
             exact = np.logical_and.reduce([part[2] for part in own])
             bounds = np.zeros((len(self.choices), labels.GOALS))
-            scan.rate_floors(self.machine, tables, self.task, self.bounds, constants, floors, bounds)
+            scan.rate_floors(self.task, self.bounds, constants, floors, bounds)
             self.surveys.append(Surveyed(self.space, keeps, constants, floors, exact, bounds))
 
     def _raise(self, k: int) -> None:
@@ -202,8 +202,8 @@ class Search:
         if len(alive) and self.task.primary == kernels.ENERGY:
             floors, bounds = survey.floors[alive], survey.bounds[alive]
             raise_floors(self.machine, survey.plan, self.bounds[alive], floors)
-            tables = build_tables(self.space, self.machine, survey.plan, 1)
-            scan.rate_floors(self.machine, tables, self.task, self.bounds[alive], survey.constants[alive], floors, bounds)
+            scan.rate_floors(self.task, self.bounds[alive], survey.constants[alive], floors, bounds)
+            bounds = np.maximum(bounds, survey.bounds[alive])
             survey.floors[alive], survey.bounds[alive] = floors, bounds
 
     def nodes(self, choices: Any) -> int:
@@ -358,7 +358,7 @@ class Search:
             labels.rate(scale, sums, sums[kernels.ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
-        kernels.count_constants(self.machine, survey.plan, self.bounds[c], tables, -1)
+        scan.count_base(self.machine, survey.plan, tables, self.bounds[c])
         for m in range(len(self.eye)):
             kernels.mix_metrics(self.machine, survey.plan, tables, self.eye[m], space.singles[m])
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
@@ -435,7 +435,7 @@ class Search:
         choice = self.bounds[c]
         tables, space = workspace(self.space, self.machine, survey.plan, self.nodes(choice[None]))
         nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c])
-        kernels.count_constants(self.machine, survey.plan, choice, tables, -1)
+        scan.count_base(self.machine, survey.plan, tables, choice)
         task = with_buffers or self.task
         return Settler(self.machine, task, survey.plan, tables, space, nodes, self.counted, with_buffers is not None)
 

@@ -365,7 +365,7 @@ def place(machine: Machine, spatial: Any, tables: Tables) -> None:
                         covered /= spatial[i, machine.term_rank[k]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables, only: int) -> bool:
     """After :func:`place`: what the compute units move, and a floor under the cost of all transfers, per metric;
     those of tensor ``only``, or of all tensors when it is -1.
@@ -882,7 +882,7 @@ def walk(
     while True:
         best, chosen, target = INF, np.int64(-1), np.int64(0)
         for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
-            kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
+            kind, source, rank = ops[o, 0], ops[o, 2], ops[o, 3]
             if kind == END:
                 return found
             cost = 0.0

@@ -104,7 +104,7 @@ class Bounds:
             self.plans[keeps] = plan, workspace(space, machine, plan, int(machine.divisor_count.prod()))
         plan, (tables, own) = self.plans[keeps]
         nodes = scan.lay(machine, plan, tables, choice, np.zeros(len(search.eye)))
-        kernels.count_constants(machine, plan, choice, tables, -1)
+        scan.count_base(machine, plan, tables, choice)
         if (choice[0] > 1).any():
             tables.constant[:] = 0.0
         for q, t in enumerate(plan.transfer_tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
 
 from stitchloop.search.kernels import (
@@ -20,7 +21,7 @@ from stitchloop.search.kernels import (
     value_payments,
     value_slides,
 )
-from stitchloop.search.labels import Scale, beats, rate
+from stitchloop.search.labels import GOAL_CYCLES, GOAL_EDP, GOAL_ENERGY, GOAL_METRIC, Scale
 
 DROPPED, CLOSED, OPEN, EMPTY = range(4)
 """Its bound does not beat the incumbent; its optimum is known; neither; no nest is valid."""
@@ -52,24 +53,39 @@ class Task(NamedTuple):
     compute_energy: float
     leak: Any
     """float64[levels]: pJ per cycle and instance."""
+    iterations: float
+    """Points of the iteration space."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def scale_of(task: Task, tables: Tables) -> Scale:
-    """The scale after :func:`stitchloop.search.kernels.count_constants`."""
-    leakage = 0.0
-    for i in range(task.leak.shape[0]):
-        leakage += task.leak[i] * tables.instances[i]
-    energy = task.compute_energy + tables.constant[ENERGY]
-    return Scale(task.goals, task.resources, energy, leakage, tables.cycles[0], tables.constant)
+    """The scale after :func:`survey` or :func:`lay`."""
+    energy = task.compute_energy + float(tables.constant[ENERGY])
+    return Scale(task.goals, task.resources, energy, float(task.leak @ tables.instances), float(tables.cycles[0]), tables.constant)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def precedes(goals: Any, index: int, best: Any, best_index: int) -> bool:
-    """Whether ``goals`` at ``index`` would replace the incumbent; equal figures are decided by the index."""
-    if beats(goals, best):
-        return True
-    return index < best_index and not beats(best, goals)
+def rate_floors(task: Task, choices: Any, constants: Any, floors: Any, bounds: Any) -> None:
+    """``bounds[*, GOALS]``: bounds on the goals of all ``choices[*, levels, ranks]`` from constants and floors."""
+    used = choices.prod(axis=2).astype(float)
+    outside = np.cumprod(used[:, ::-1], axis=1)[:, ::-1]
+    instances = np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1)
+    cycles = task.iterations / outside[:, 0]
+    for m in range(1, task.resources + 1):
+        cycles = np.maximum(cycles, np.ceil((constants[:, m] + floors[:, m]) * (1.0 - 1e-13)))
+    energy = task.compute_energy + constants[:, ENERGY] + floors[:, ENERGY] + (instances @ task.leak) * cycles
+    for g, goal in enumerate(task.goals):
+        if goal == GOAL_ENERGY:
+            bounds[:, g] = rounded_down(energy)
+        elif goal == GOAL_CYCLES:
+            bounds[:, g] = cycles
+        elif goal == GOAL_EDP:
+            bounds[:, g] = rounded_down(energy * cycles)
+        elif goal >= GOAL_METRIC:
+            bounds[:, g] = rounded_down(constants[:, goal - GOAL_METRIC] + floors[:, goal - GOAL_METRIC])
+
+
+def rounded_down(numbers: Any) -> Any:
+    """A bound below :func:`stitchloop.search.labels.rounded` of every number."""
+    return numbers * (1.0 - 2e-12)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
@@ -80,17 +96,6 @@ def survey(machine: Machine, plan: Plan, tables: Tables, only: int, choices: Any
         exact[c] = count_constants(machine, plan, choices[c], tables, only)
         constants[c, :] = tables.constant
         floors[c, :] = tables.floor
-
-
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-def rate_floors(
-    machine: Machine, tables: Tables, task: Task, choices: Any, constants: Any, floors: Any, bounds: Any
-) -> None:
-    """``bounds[*, GOALS]``: bounds on the goals from constants and floors."""
-    for c in range(choices.shape[0]):
-        place(machine, choices[c], tables)
-        tables.constant[:] = constants[c]
-        rate(scale_of(task, tables), floors[c], floors[c, ENERGY], bounds[c])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
@@ -113,3 +118,11 @@ def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, 
     buffers = mix[machine.buffer_metric]
     run_program(plan, machine, tables, buffers, nodes, space.payments, space.slides, relaxed, slots)
     return slots[plan.root, 0]
+
+
+def count_base(machine: Machine, plan: Plan, tables: Tables, choice: Any) -> bool:
+    """Constants and ``tables.base`` of one choice; whether they are exact."""
+    metrics = len(tables.constant)
+    constants, floors, exact = np.zeros((1, metrics)), np.zeros((1, metrics)), np.zeros(1, dtype=np.bool_)
+    survey(machine, plan, tables, -1, choice[None], constants, floors, exact)
+    return bool(exact[0])
