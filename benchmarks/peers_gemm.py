@@ -6,7 +6,7 @@ in the arrays, K and N lie over their rows and columns. Ours may split M alone o
 in the global buffer (see ``peers/tpu_v4i.yaml``); the peer may split any rank and bypass that buffer.
 
 On the NVDLA-like architecture the peer keeps weights in the arrays, ours chooses; only cycles are compared there, against the
-compute bound of 4096 MACs a cycle.
+larger of two bounds: 4096 MACs a cycle, and every tensor once through DRAM.
 
     python benchmarks/peers_gemm.py [--repeats 3] [--long] [--python PYTHON3.12] [--json FILE]
 """
@@ -92,7 +92,9 @@ def prime(python: Path | None, given: Namespace) -> dict[str, Any]:
     """Sizes that do not divide: cycles over the compute bound."""
     m, n, k = PRIME
     print(f"\nGEMM {m} x {k} x {n} (M, K, N) on the NVDLA-like architecture, imperfect factors, least delay")
-    bound = m * n * k / 4096
+    compute, dram = m * n * k / 4096, (m * k + k * n + m * n) / 30
+    bound = max(compute, dram)
+    print(f"compute bound {compute:.0f} cycles; each tensor once through DRAM at 30 words a cycle: {dram:.0f}; the larger counts")
     mine = ours(NVDLA, PRIME, "delay", True, given.repeats)
     print(TIMES + f"{'cycles / bound':>16}")
     print(time_line("Stitchloop, imperfect", mine) + f"{mine.answer['cycles'] / bound:16.4f}")
@@ -106,7 +108,7 @@ def prime(python: Path | None, given: Namespace) -> dict[str, Any]:
             print(time_line(name, peer) + f"{peer.answer['latency_s'] * 1e9 / bound:16.4f}")
             print(time_ratio("times faster", mine, peer))
             found[name] = {**peer.answer, "whole_s": peer.whole_s, "peak_mb": peer.peak_mb}
-    verdict(f"within {BOUND_LIMIT - 1:.0%} of the compute bound", mine.answer["cycles"] <= BOUND_LIMIT * bound)
+    verdict(f"within {BOUND_LIMIT - 1:.0%} of the bound", mine.answer["cycles"] <= BOUND_LIMIT * bound)
     verdict(f"whole process under {BOUND_SECONDS:.0f} s and 1 GiB", mine.whole_s < BOUND_SECONDS and mine.peak_mb < BOUND_MB)
     return found
 
