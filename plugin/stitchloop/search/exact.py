@@ -437,7 +437,8 @@ class Search:
         nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c])
         scan.count_base(self.machine, survey.plan, tables, choice)
         task = with_buffers or self.task
-        return Settler(self.machine, task, survey.plan, tables, space, nodes, self.counted, with_buffers is not None)
+        own = with_buffers is not None
+        return Settler(self.machine, task, survey.plan, tables, space, nodes, self.counted, own, self.most_bytes // 2)
 
     def settle(self, survey: Surveyed, c: int, index: int) -> bool:
         """Improve the incumbent by the optimum of one choice, if that precedes it; False when memory does not suffice.

@@ -145,7 +145,7 @@ class Tables(NamedTuple):
     """float64[nodes]."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
     """Axes of the lattice under the spatial factors ``spatial[levels, ranks]``; returns the number of nodes."""
     levels, ranks = spatial.shape
@@ -337,7 +337,7 @@ def spread_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, le
         words[p] *= known[index]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def place(machine: Machine, spatial: Any, tables: Tables) -> None:
     """What the spatial factors ``spatial[levels, ranks]`` settle at once: cycles, instances, partitions."""
     levels, ranks = spatial.shape
@@ -428,7 +428,7 @@ def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables, 
     return exact
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
     """Fill the words of every transfer and the tiles kept, for every node."""
     levels = spatial.shape[0]
@@ -519,7 +519,7 @@ def priced(rate: Any, share: float, reads: float) -> float:
     return energy + rate[7] * fills + rate[8] * again + rate[9] * reads
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def value_payments(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, relaxed: bool, out: Any) -> None:
     """``out[payment, node]``: what the payments cost at ``rates``.
 
@@ -632,7 +632,7 @@ def slide_value(machine: Machine, plan: Plan, tables: Tables, rates: Any, slide:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
     """``out``: :func:`slide_value` of every slide, node and bound.
 
@@ -710,7 +710,7 @@ def run_slide(plan: Plan, tables: Tables, o: int, nodes: int, cost: Any, target:
                 at += step
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def run_program(
     plan: Plan,
     machine: Machine,

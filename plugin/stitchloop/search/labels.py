@@ -65,7 +65,7 @@ def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
 def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any) -> None:
     """``goals`` of a nest that takes ``cycles``; the rest as for :func:`rate`."""
     total = scale.energy + energy + scale.leakage * cycles
-    for g in range(GOALS):
+    for g in range(goals.shape[0]):
         goal = scale.goals[g]
         if goal == NONE:
             goals[g] = 0.0
@@ -82,7 +82,7 @@ def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any
 @njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def beats(one: Any, other: Any) -> bool:
     """Whether ``one`` is lexicographically below ``other``."""
-    for g in range(GOALS):
+    for g in range(one.shape[0]):
         if one[g] < other[g]:
             return True
         if one[g] > other[g]:
@@ -309,7 +309,7 @@ def matched(front: Any, size: int, goals: Any) -> bool:
     """Whether a row of the front is no worse than ``goals`` in every goal."""
     for row in range(size):
         better = True
-        for g in range(GOALS):
+        for g in range(goals.shape[0]):
             if front[row, g] > goals[g]:
                 better = False
                 break
@@ -324,7 +324,7 @@ def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
     kept = 0
     for row in range(size):
         worse = True
-        for g in range(GOALS):
+        for g in range(goals.shape[0]):
             if front[row, g] < goals[g]:
                 worse = False
                 break
@@ -363,7 +363,7 @@ def bound_goals(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: A
                 weight += mixes[x, m]
             if weight > 0.0:
                 product = _least_product(values[x] + constant, weight, bounds[ENERGY] + base, cycles)
-                for g in range(GOALS):
+                for g in range(goals.shape[0]):
                     if scale.goals[g] == GOAL_EDP:
                         goals[g] = max(goals[g], rounded(product))
 

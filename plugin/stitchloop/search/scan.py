@@ -98,7 +98,6 @@ def survey(machine: Machine, plan: Plan, tables: Tables, only: int, choices: Any
         floors[c, :] = tables.floor
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: Any) -> int:
     """Fill everything in ``tables`` that a choice of spatial factors settles; the number of nodes."""
     place(machine, choice, tables)
@@ -108,7 +107,6 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
     return nodes
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, relaxed: bool, slots: Any) -> float:
     """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest."""
     mix_metrics(machine, plan, tables, mix, space.rates)
@@ -117,7 +115,7 @@ def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, 
         value_slides(machine, plan, tables, space.rates, nodes, space.slides)
     buffers = mix[machine.buffer_metric]
     run_program(plan, machine, tables, buffers, nodes, space.payments, space.slides, relaxed, slots)
-    return slots[plan.root, 0]
+    return float(slots[plan.root, 0])
 
 
 def count_base(machine: Machine, plan: Plan, tables: Tables, choice: Any) -> bool:

@@ -50,8 +50,8 @@ class Settler:
     nodes: int
     counted: range
     with_buffers: bool = False
+    most_bytes: int = 2**29
     mixes: list[Any] = field(default_factory=list)
-    slots: list[Any] = field(default_factory=list)
     costs: list[Any] = field(default_factory=list)
     sums: list[Any] = field(default_factory=list)
 
@@ -64,6 +64,9 @@ class Settler:
         self.active = [m for m in range(1, self.task.resources + 1) if self._most(m) > self.scale.cycles]
         buffers = [self.machine.buffer_metric] if self.with_buffers else []
         self.tracked = np.array([kernels.ENERGY, *self.active, *self.counted, *buffers], dtype=np.int64)
+        table = len(self.plan.slot_ops) * self.nodes * 8
+        most = max(len(self.tracked), min(len(self.tracked) + 1 + len(ROUNDS), self.most_bytes // table))
+        self.tables_of_mixes = np.empty((most, len(self.plan.slot_ops), self.nodes))
 
     def _most(self, metric: int) -> float:
         """An upper bound on a resource's cycles over all nests: a longer run never moves more words."""
@@ -78,13 +81,17 @@ class Settler:
         return total
 
     def mix(self, weights: Any) -> tuple[Any, Any] | None:
-        """Make the tables of one more mixture: (goals, loops) of a nest that is least in it, None when no nest is valid."""
-        table = np.empty_like(self.space.slots)
+        """Make the tables of one more mixture: (goals, loops) of a nest that is least in it, None when no nest is valid.
+
+        Nothing is made beyond what the memory limit admits.
+        """
+        if len(self.mixes) == len(self.tables_of_mixes):
+            return None
+        table = self.tables_of_mixes[len(self.mixes)]
         least = scan.price(self.machine, self.plan, self.tables, self.space, weights, self.nodes, False, table)
         if len(self.mixes) < len(self.tracked):
             self.costs.append(self.space.payments[:, : self.nodes].copy())
         self.mixes.append(weights)
-        self.slots.append(table)
         if least == np.inf:
             return None
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
@@ -98,7 +105,7 @@ class Settler:
     def bounds(self) -> Any:
         """Bounds on the goals from all mixtures made so far; all tracked metrics must be among them."""
         kinds, metrics = len(self.tracked), np.zeros(len(self.eye))
-        roots = np.array([table[self.plan.root, 0] for table in self.slots])
+        roots = self.tables_of_mixes[: len(self.mixes), self.plan.root, 0].copy()
         metrics[self.tracked] = roots[:kinds]
         goals = np.zeros(labels.GOALS)
         labels.bound_goals(self.scale, np.array(self.mixes), roots, kinds, metrics, goals)
@@ -127,7 +134,7 @@ class Settler:
         """
         capacity, rows_capacity, made_in_all = LABELS, 4 * max(size, 16), 0
         heads = np.empty((len(self.plan.slot_ops), self.nodes), dtype=np.int32)
-        mixes, slots, costs = np.array(self.mixes), np.array(self.slots), np.array(self.costs)
+        mixes, slots, costs = np.array(self.mixes), self.tables_of_mixes[: len(self.mixes)], np.array(self.costs)
         while capacity * (8 * len(self.tracked) + 20) <= most_bytes:
             pool, links = np.empty((capacity, len(self.tracked))), np.empty((capacity, 5), dtype=np.int32)
             goals, rows = best.copy(), np.zeros((rows_capacity, labels.GOALS))

@@ -1,0 +1,129 @@
+"""Under which count answers are certified: link transfers, wraps, constraints outside the search, huge ranks."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from search_spaces import gemm, least, plain, random_architecture, random_mapspace, random_sliding_einsum, valid_stats
+from stitchloop.architecture import Level
+from stitchloop.constraints import Constraints, LevelConstraints, LoopConstraint
+from stitchloop.mapspace import build_mapspace
+from stitchloop.model import TIMELOOP
+from stitchloop.search import search
+from stitchloop.search.certify import counts_as_model
+from stitchloop.search.listing import Bounds
+from stitchloop.search.machine import touched
+from stitchloop.search.objectives import completed, value_of
+from stitchloop.workload import Einsum, Tensor, Term
+from test_search_optimum import kept_everywhere, nvdla
+
+
+def with_units_side_by_side(architecture, x, y):
+    """The architecture with a fan-out to several compute units below level 0."""
+    fanout = Level("inter_MAC_spatial", True, instances=architecture.compute.instances, mesh_x=architecture.compute.mesh_x,
+                   mesh_y=architecture.compute.mesh_y, fanout_x=x, fanout_y=y)  # fmt: skip
+    own = architecture.compute
+    compute = replace(own, instances=own.instances * x * y, mesh_x=own.mesh_x * x, mesh_y=own.mesh_y * y)
+    return replace(architecture, levels=(fanout, *architecture.levels), compute=compute)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_links_between_compute_units_are_in_the_certificate(seed):
+    rng = random.Random(seed)
+    einsum = gemm(2, 2, rng.choice([2, 4])) if seed % 2 else random_sliding_einsum(rng)
+    architecture = with_units_side_by_side(random_architecture(rng, 2), 2, rng.choice([1, 2]))
+    space = build_mapspace(einsum, architecture, kept_everywhere(einsum, architecture))
+    if space.size > 2500:
+        return
+    assert not counts_as_model(space)
+    stats = valid_stats(space, TIMELOOP)
+    for objectives in (("energy",), ("edp",)):
+        want = least(stats, objectives)
+        if want is not None:
+            result = search(space, objectives)
+            assert result.certificate.optimal
+            assert result.certificate.counting == "timeloop"
+            assert tuple(value_of(n, result.stats) for n in completed(objectives)) == pytest.approx(want, rel=1e-9)
+
+
+SLIDING = [seed for seed in range(60, 110) if random_mapspace(seed, sliding=True, most=500) is not None]
+
+
+@pytest.mark.parametrize("seed", SLIDING)
+def test_bounds_hold_under_the_tools_count(seed):
+    from stitchloop.errors import InvalidMapping
+    from stitchloop.model import Evaluator
+
+    space = random_mapspace(seed, sliding=True, most=500)
+    names = ("energy", "delay", "edp", "last-level-accesses")
+    bounds, evaluator = Bounds(space, names), Evaluator(space.einsum, space.architecture, TIMELOOP)
+    for mapping in space.enumerate_mappings(fitting=True):
+        if space.contains(mapping) is None:
+            try:
+                stats = evaluator.evaluate(mapping)
+            except InvalidMapping:
+                continue
+            for name, bound in zip(names, bounds.of(mapping)):
+                assert bound <= value_of(name, stats) * (1 + 1e-11)
+
+
+def test_sequential_factors_are_removed():
+    einsum = gemm(4, 6, 4)
+    for seed in range(6):
+        architecture = random_architecture(random.Random(seed), 3)
+        names = frozenset("ABZ")
+        entries = [
+            LevelConstraints(
+                temporal=LoopConstraint(remove_sequential_factors=not level.is_fanout),
+                keep=frozenset() if level.is_fanout else names,
+            )
+            for level in architecture.levels
+        ]
+        space = build_mapspace(einsum, architecture, Constraints(tuple(entries)))
+        if space.size > 4000:
+            continue
+        want = least(valid_stats(space), ("energy",))
+        if want is not None:
+            result = search(space, ("energy",))
+            assert space.contains(result.mapping) is None
+            assert result.certificate.optimal
+            assert result.values[0] == pytest.approx(want[0], rel=1e-9)
+
+
+def test_sequential_factors_are_removed_on_large_spaces():
+    einsum, architecture = gemm(512, 512, 64), nvdla()
+    entries = [
+        replace(entry, temporal=LoopConstraint(remove_sequential_factors=not level.is_fanout))
+        for level, entry in zip(architecture.levels, kept_everywhere(einsum, architecture).levels)
+    ]
+    space = build_mapspace(einsum, architecture, Constraints(tuple(entries)))
+    result = search(space, ("energy",))
+    assert space.contains(result.mapping) is None
+    assert result.certificate.lower_bound <= result.values[0]
+
+
+@pytest.mark.parametrize(
+    ("terms", "sizes", "words"),
+    [
+        ((Term("P", 2), Term("R")), {"P": 5, "R": 3}, 11),
+        ((Term("P", 3), Term("R")), {"P": 4, "R": 2}, 8),
+        ((Term("M"),), {"M": 1_000_000_007}, 1_000_000_007),
+        ((Term("P", 2), Term("R", 2)), {"P": 3, "R": 2}, 4),
+    ],
+)
+def test_touched_words_are_a_bound(terms, sizes, words):
+    got = touched(terms, sizes)
+    assert 0 < got <= words
+    if len(terms) == 1 or terms[1].coefficient == 1:
+        assert got == words
+
+
+def test_huge_prime_ranks_are_mapped_at_once():
+    tensors = Tensor("A", plain("M", "K")), Tensor("B", plain("K", "N")), Tensor("Z", plain("M", "N"), True)
+    einsum = Einsum("gemm", ("M", "N", "K"), (1_000_000_007, 2, 4), tensors)
+    architecture = nvdla()
+    result = search(build_mapspace(einsum, architecture, kept_everywhere(einsum, architecture)), ("edp",))
+    assert result.certificate.optimal
+    assert result.stats.computes == 8_000_000_056
