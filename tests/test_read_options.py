@@ -7,6 +7,7 @@ import pytest
 from read_cases import ARCHITECTURE, PROBLEM, complaint, spec_of
 from stitchloop.errors import InputError
 from stitchloop.options import MapperOptions
+from stitchloop.read import load_spec
 from stitchloop.read.options import parse_metrics
 
 
@@ -148,3 +149,14 @@ def test_variables_of_several_inputs_are_joined_the_first_wins() -> None:
 @pytest.mark.parametrize("text", ["", "# nothing", "[]", "[1]", "word", "3", "null"])
 def test_documents_without_sections_are_refused(text: str) -> None:
     complaint(text)
+
+
+@pytest.mark.parametrize(("template", "imperfect"), [("ruby", True), ("uber", False)])
+def test_the_mapspace_template_ruby_asks_for_imperfect_factors(template: str, imperfect: bool) -> None:
+    spec = load_spec([{"mapper": {"optimization_metrics": ["edp"]}}, {"mapspace": {"version": 0.4, "template": template}}])
+    assert spec.options.imperfect is imperfect
+
+
+def test_an_unknown_mapspace_template_is_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'ruby'"):
+        load_spec([{"mapspace": {"template": "rubi"}}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from stitchloop.architecture import Architecture
 from stitchloop.options import MapperOptions
 from stitchloop.read.fields import Field, nearest
@@ -16,6 +18,7 @@ METRICS = {
     "last-level-accesses": "last-level-accesses",
 }
 ALGORITHMS = ("random", "exhaustive", "linear_pruned", "linear", "hybrid", "random_pruned")
+TEMPLATES = ("uber", "ruby")
 SEARCH_KEYS = (
     *("algorithm", "search_size", "timeout", "heartbeat", "victory_condition", "sync_interval", "filter_revisits"),
     *("max_permutations_per_if_visit", "max_temporal_loops_in_a_mapping", "penalize_consecutive_bypass_fails"),
@@ -65,6 +68,24 @@ def read_options(section: Field, architecture: Architecture | None) -> MapperOpt
         out_prefix=_prefix(prefix) if prefix is not None else defaults.out_prefix,
         ignored=tuple(key for key, _ in section.entries() if key in SEARCH_KEYS),
     )
+
+
+def wants_imperfect(mapspaces: Iterable[Field]) -> bool:
+    """Whether a ``mapspace`` section names Timeloop's template ``ruby``, which admits factors that do not divide.
+
+    Raises
+    ------
+    InputError
+        For a template that is neither ``uber`` (the default) nor ``ruby``.
+    """
+    wanted = False
+    for section in mapspaces:
+        template = section.get("template") if isinstance(section.value, Mapping) else None
+        if template is not None and template.value is not None:
+            if template.text() not in TEMPLATES:
+                template.fail(f"mapspace template {template.shown()}", nearest(template.text(), TEMPLATES, "templates are"))
+            wanted = wanted or template.text() == "ruby"
+    return wanted
 
 
 def parse_metrics(text: str, architecture: Architecture | None, origin: str) -> tuple[str, ...]:

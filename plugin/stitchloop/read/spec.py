@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from stitchloop.read.energy import with_energy
 from stitchloop.read.fields import Field, nearest
 from stitchloop.read.files import is_template, read_text
 from stitchloop.read.mapping import read_mapping
-from stitchloop.read.options import read_options
+from stitchloop.read.options import read_options, wants_imperfect
 from stitchloop.read.problem import read_einsum
 from stitchloop.read.source import ArchitectureSource
 from stitchloop.spec import Spec
@@ -92,11 +92,14 @@ def load_spec(inputs: Sequence[Input], variables: Mapping[str, str] | None = Non
         if section.value and (not isinstance(section.value, Mapping) or section.value.get("targets")):
             warnings.append(f"{section.place}: sparse optimizations are ignored: tensors count as dense")
     parts = _problem_parts(sections, source, warnings, frontend_compatible)
-    options = sections.one("mapper")
     architecture = source.architecture if source is not None else None
+    section = sections.one("mapper")
+    options = read_options(section, architecture) if section is not None else MapperOptions()
+    if wants_imperfect([*sections.all("mapspace"), *sections.all("mapspace_constraints")]):
+        options = replace(options, imperfect=True)
     return Spec(
         architecture=architecture,
-        options=read_options(options, architecture) if options is not None else MapperOptions(),
+        options=options,
         warnings=tuple(dict.fromkeys(warnings)),
         files=tuple(files),
         architecture_file=_file_of(architecture_section) if architecture_section is not None else None,
