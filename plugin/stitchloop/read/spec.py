@@ -93,8 +93,8 @@ def load_spec(inputs: Sequence[Input], variables: Mapping[str, str] | None = Non
             warnings.append(f"{section.place}: sparse optimizations are ignored: tensors count as dense")
     parts = _problem_parts(sections, source, warnings, frontend_compatible)
     architecture = source.architecture if source is not None else None
-    section = sections.one("mapper")
-    options = read_options(section, architecture) if section is not None else MapperOptions()
+    mapper = sections.one("mapper")
+    options = read_options(mapper, architecture) if mapper is not None else MapperOptions()
     if wants_imperfect([*sections.all("mapspace"), *sections.all("mapspace_constraints")]):
         options = replace(options, imperfect=True)
     return Spec(
