@@ -74,11 +74,7 @@ def search_mapspace(
         broken = found is not None and mapspace.contains(found.mapping) is not None
         if found is not None and broken:
             found = _without_sequential(mapspace, objectives, found, deadline, memory_limit_mb, threads)
-        if broken and mapspace.size <= LISTED:
-            from stitchloop.search.listing import list_mappings
-
-            found = list_mappings(mapspace, completed(objectives), found, deadline)
-        elif not counts_as_model(mapspace) and mapspace.size <= LISTED:
+        if (broken and mapspace.size <= LISTED) or (not counts_as_model(mapspace) and mapspace.size <= LISTED):
             from stitchloop.search.listing import list_mappings
 
             found = list_mappings(mapspace, completed(objectives), found, deadline)
@@ -99,7 +95,7 @@ def search_mapspace(
         counting=found.counting,
         reason=reason,
     )
-    return Result(tuple(objectives), values, found.mapping, found.stats, certificate, points)
+    return Result(tuple(objectives), values, found.mapping, found.stats, certificate, points, found.notes)
 
 
 def counts_as_model(mapspace: Mapspace) -> bool:
@@ -145,15 +141,26 @@ def _search(
     from stitchloop.search.exact import Search
     from stitchloop.search.nest import build_mapping
 
-    outcome = Search(mapspace, objectives, threads, deadline, memory_limit_mb, progress).run()
+    search = Search(mapspace, objectives, threads, deadline, memory_limit_mb, progress)
+    outcome = search.run()
     if not outcome.incumbent.exists:
         return None
     mapping = build_mapping(mapspace, outcome.incumbent)
     stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
     same = counts_as_model(mapspace)
     counting = TIMELOOP.name if same else WITHOUT
-    bound = outcome.bound * _scale(completed(objectives)[0])
-    return Found(mapping, stats, bound, outcome.treated, counting, outcome.stopped_by)
+    scale = _scale(completed(objectives)[0])
+    notes: tuple[str, ...] = ()
+    if not same and mapspace.size > LISTED and not outcome.stopped_by:
+        name = completed(objectives)[0]
+        value = value_of(name, stats)
+        least = min(value, search.bound_with_wraps(value / scale) * scale)
+        gap = (value - least) / value if value else 0.0
+        notes = (
+            f"proved optimal under the count {counting!r}; with links and wraps no mapping has {name} below {least:.6g} "
+            f"({gap:.1%} below this one)",
+        )
+    return Found(mapping, stats, outcome.bound * scale, outcome.treated, counting, outcome.stopped_by, notes)
 
 
 def _without_sequential(

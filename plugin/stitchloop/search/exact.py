@@ -52,7 +52,7 @@ from stitchloop.errors import InvalidMapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import kernels, labels, scan
-from stitchloop.search.floors import raise_floors
+from stitchloop.search.floors import raise_floors, wrapped_floors
 from stitchloop.search.machine import build_machine, build_plan, build_tables
 from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
@@ -67,6 +67,9 @@ BOUNDED = "fan-outs at several levels spread sums of ranks over one tensor: thei
 
 WITHOUT_SHORT_WRAPS = Counting("search", links=False, short_wrap_slides=False, short_wrap_rests=False)
 """For choices whose constants are bounds: what a nest found there costs at most."""
+
+SURVEYS_RAISED = 8
+"""Most combinations of keep sets whose floors are raised for the bound with wraps; for more the plain floors do."""
 
 Progress = Callable[[float, float, float], None]
 
@@ -267,6 +270,26 @@ class Search:
                 yield k, at
             else:
                 left.discard((k, at))
+
+    def bound_with_wraps(self, value: float) -> float:
+        """Lower bound of the first goal under the tool's full count, link transfers and short wraps included.
+
+        ``value`` is what a known mapping reaches.
+        """
+        least = value
+        for survey in self.surveys:
+            floors = wrapped_floors(self.machine, survey.plan, self.bounds)
+            constants = np.where((self.bounds[:, 0] > 1).any(axis=1)[:, None], 0.0, survey.constants)
+            bounds = np.zeros_like(survey.bounds)
+            scan.rate_floors(self.task, self.bounds, constants, floors, bounds)
+            alive = np.nonzero(bounds[:, 0] < least)[0]
+            if len(alive) and len(self.surveys) <= SURVEYS_RAISED:
+                own, goals = floors[alive], bounds[alive]
+                raise_floors(self.machine, survey.plan, self.bounds[alive], own, wrapped=True)
+                scan.rate_floors(self.task, self.bounds[alive], constants[alive], own, goals)
+                bounds[alive] = goals
+            least = min(least, float(bounds[:, 0].min()))
+        return least
 
     def _order(self) -> list[int]:
         """Keep sets with low bounds first: good incumbents come early."""

@@ -16,14 +16,37 @@ import numpy as np
 from stitchloop.search import kernels
 
 
-def raise_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any, floors: Any) -> None:
-    """Raise ``floors[:, ENERGY]`` of all ``choices[*, levels, ranks]`` in place."""
-    outside = np.ones(len(choices))
-    instances = np.ones((choices.shape[1], len(choices)))
-    for i in range(choices.shape[1] - 1, -1, -1):
-        instances[i] = outside
-        outside = outside * choices[:, i].prod(axis=1)
-    cycles = prod(float(size) for size in machine.size) / outside
+def sums_ranks(machine: kernels.Machine, tensor: int) -> bool:
+    """Whether a rank of the tensor sums ranks, or one occurs twice: its tiles overlap, wraps and links may come in."""
+    first, last = machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]
+    several = any(machine.expression_term[e + 1] - machine.expression_term[e] > 1 for e in range(first, last))
+    return bool(several or machine.is_diagonal[tensor])
+
+
+def wrapped_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any) -> Any:
+    """Floors that hold with link transfers and short wraps, in which a tensor that sums ranks counts half at least."""
+    instances = _instances(choices)
+    floors = np.zeros((len(choices), len(machine.weights)))
+    for q, child in enumerate(plan.transfer_child):
+        if child >= 0:
+            share = 0.5 if sums_ranks(machine, plan.transfer_tensor[q]) else 1.0
+            floors[:, kernels.ENERGY] += share * (1.0 - 1e-12) * _compulsory(machine, plan, q, choices, instances)
+    return floors
+
+
+def _instances(choices: Any) -> Any:
+    used = choices.prod(axis=2).astype(float)
+    outside = np.cumprod(used[:, ::-1], axis=1)[:, ::-1]
+    return np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1).T
+
+
+def raise_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any, floors: Any, wrapped: bool = False) -> None:
+    """Raise ``floors[:, ENERGY]`` of all ``choices[*, levels, ranks]`` in place.
+
+    With ``wrapped``, the floors hold with link transfers and short wraps as well; see :mod:`stitchloop.search.listing`.
+    """
+    instances = _instances(choices)
+    cycles = prod(float(size) for size in machine.size) / choices.prod(axis=(1, 2))
     best = floors[:, kernels.ENERGY].copy()
     for k in range(choices.shape[1]):
         own = [q for q, child in enumerate(plan.transfer_child) if child == k]
@@ -32,8 +55,10 @@ def raise_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any, flo
         shares = _shares(machine, plan, own, k)
         if not len(shares):
             continue
-        prices = np.array([_price(machine, plan, q, choices, instances) for q in own])
-        least = np.array([_compulsory(machine, plan, q, choices, instances) for q in own])
+        halved = [wrapped and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
+        part = np.where(halved, 0.5, 1.0)[:, None]
+        prices = part * np.array([_price(machine, plan, q, choices, instances, half) for q, half in zip(own, halved)])
+        least = part * np.array([_compulsory(machine, plan, q, choices, instances) for q in own])
         moved = shares[:, :, None] * (prices * cycles)[None]
         rest = floors[:, kernels.ENERGY] - least.sum(axis=0)
         lowest = np.full(len(choices), np.inf)
@@ -91,12 +116,16 @@ def _different(machine: kernels.Machine, tensor: int, bounds: Any) -> Any:
     return different
 
 
-def _price(machine: kernels.Machine, plan: kernels.Plan, q: int, choices: Any, instances: Any) -> Any:
-    """pJ of one word into one child, all instances together, vectors not rounded up, the first reads of outputs elided."""
+def _price(machine: kernels.Machine, plan: kernels.Plan, q: int, choices: Any, instances: Any, linked: bool) -> Any:
+    """pJ of one word into one child, all instances together, vectors not rounded up, the first reads of outputs elided.
+
+    With ``linked``, neighbours pass on all that one child got.
+    """
     t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
     reads = instances[parent].copy()
     for i in range(child + 1, parent + 1):
-        reads *= _different(machine, t, choices[:, i])
+        if not linked:
+            reads *= _different(machine, t, choices[:, i])
     energy = machine.weights[kernels.ENERGY]
     if machine.is_output[t]:
         return energy[parent, kernels.UPDATE] / machine.block[parent] * reads

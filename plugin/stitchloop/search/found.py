@@ -18,3 +18,4 @@ class Found:
     evaluated: int
     counting: str
     stopped_by: str
+    notes: tuple[str, ...] = ()

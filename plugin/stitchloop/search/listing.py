@@ -24,6 +24,7 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.search import kernels, labels, scan
 from stitchloop.search.exact import Search
+from stitchloop.search.floors import sums_ranks
 from stitchloop.search.found import Found
 from stitchloop.search.machine import build_plan
 from stitchloop.search.nest import KeepSets
@@ -111,7 +112,7 @@ class Bounds:
             child, parent = plan.transfer_child[q], plan.transfer_parent[q]
             if child < 0:
                 tables.reads[q, :nodes] = 0.0
-            elif self._sums(t):
+            elif sums_ranks(machine, t):
                 tables.share[q, :nodes] *= 0.5
                 moved = choice[child + 1 : parent + 1] > 1
                 if self._moves(t, moved):
@@ -125,13 +126,6 @@ class Bounds:
             return [np.inf]
         labels.rate(scale, sums, sums[kernels.ENERGY], goals)
         return [float(goal) * unit for goal, unit in zip(goals, self.scales)]
-
-    def _sums(self, tensor: int) -> bool:
-        """Whether a rank of the tensor sums ranks, or one occurs twice."""
-        machine = self.search.machine
-        first, last = machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]
-        several = any(machine.expression_term[e + 1] - machine.expression_term[e] > 1 for e in range(first, last))
-        return bool(several or machine.is_diagonal[tensor])
 
     def _moves(self, tensor: int, looped: Any) -> bool:
         """Whether spatial loops (``looped[levels, ranks]``) move a sum of ranks of the tensor."""
