@@ -33,6 +33,12 @@ def _fields(indent: str, width: int, pairs: list[tuple[str, str]]) -> str:
     return "".join(f"{indent}{name:<{width}}: {value}\n" for name, value in pairs)
 
 
+def _single(value: float) -> float:
+    """``value`` in single precision, as Timeloop holds some figures; infinite beyond its range."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
 def _fixed(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
@@ -43,7 +49,7 @@ def _heading(index: int, name: str) -> str:
 
 def _area(part: Level | Compute) -> float:
     """Area of one instance in um^2, which Timeloop reads in single precision."""
-    return float(np.float32(part.area_um2 or 0.0))
+    return _single(part.area_um2 or 0.0)
 
 
 def _compute_section(architecture: Architecture, stats: Stats) -> str:
@@ -175,7 +181,7 @@ def _total_ops(einsum: Einsum, stats: Stats) -> tuple[int, int]:
 def _intensity(operations: int, accesses: int, word_bits: int) -> str:
     """Operations per byte, with Timeloop's whole bytes and single precision."""
     whole_bytes = word_bits * accesses // 8
-    return _fixed(float(np.float32(operations) / np.float32(whole_bytes)) if whole_bytes else inf)
+    return _fixed(_single(_single(operations) / _single(whole_bytes)) if whole_bytes else inf)
 
 
 def _intensity_section(einsum: Einsum, architecture: Architecture, stats: Stats) -> str:
@@ -210,10 +216,10 @@ def _intensity_section(einsum: Einsum, architecture: Architecture, stats: Stats)
 
 def _summary_section(einsum: Einsum, architecture: Architecture, stats: Stats) -> str:
     operations = sum(_total_ops(einsum, stats)) % WORD
-    edp = float(np.float32(stats.cycles)) * stats.energy_pJ / 1e12
+    edp = _single(stats.cycles) * stats.energy_pJ / 1e12
     return (
         "Summary Stats\n-------------\n"
-        f"GFLOPs (@1GHz): {_fixed(float(np.float32(operations) / np.float32(stats.cycles)))}\n"
+        f"GFLOPs (@1GHz): {_fixed(_single(_single(operations) / _single(stats.cycles)))}\n"
         f"Utilization: {_fixed(stats.utilization * 100)}%\n"
         f"Cycles: {stats.cycles}\n"
         f"Energy: {_fixed(stats.energy_pJ / 1e6)} uJ\n"
