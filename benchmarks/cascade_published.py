@@ -12,11 +12,11 @@ from rich.table import Table
 
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.endtoend import GUIDE, Runs, guide
+from stitchloop.cascade.evidence import findings_table, findings_text
 from stitchloop.cascade.machine import Machine, machine_of
 from stitchloop.cascade.mechanisms import generation_findings
 from stitchloop.cascade.performance import DETAILED, IDEAL
 from stitchloop.cascade.read import load_cascade
-from stitchloop.cascade.report import GENERATION, findings_table
 from stitchloop.cascade.strategies import ALL_STRATEGIES
 from stitchloop.cascade.traffic import grouping_volume
 from stitchloop.content import content_root
@@ -116,8 +116,9 @@ def generation(console: Console) -> None:
     """Which cost makes less fusion win at one token a step."""
     for model in MODELS:
         title = f"generation, {model}: us per layer step (speed-up over MARCA-like)"
-        console.print(findings_table(generation_findings(cascade(model), machine("mambalaya")), title))
-    console.print(GENERATION)
+        findings = generation_findings(cascade(model), machine("mambalaya"))
+        console.print(findings_table(findings, title))
+        console.print(findings_text(findings))
 
 
 def strategy_guide(console: Console) -> None:

@@ -164,3 +164,89 @@ def test_the_longest_closed_run_of_a_group_is_found():
     assert {"AD", "HH", "BD", "HX", "H"} <= set(run.tensors)
     reads_after = {name for step in flow.steps[run.last + 1 :] for name, _ in step.reads}
     assert not reads_after & set(run.tensors)
+
+
+def chain(count: int) -> dict:
+    """Elementwise Einsums one after the other, a carried sum in the middle."""
+    einsums = [f"T{n}[b,i] = relu(T{n - 1}[b,i])" for n in range(1, count)]
+    einsums[count // 2] = f"T{count // 2 + 1}[b,i] = T{count // 2}[b,i] + 0.5 * T{count // 2 + 1}[b,i-1]"
+    return {"ranks": {"B": {"size": 4, "batch": True}, "I": {"size": 8, "iterative": True}}, "einsums": einsums}
+
+
+def test_folders_of_an_earlier_run_are_removed_and_nothing_else(tmp_path):
+    layer = load_cascade(content_root() / "problems/mamba/mamba-370m.yaml")
+    run_stitch(Request(layer, machine(), "ri", figures=False), tmp_path)
+    assert len(list(tmp_path.glob("group-*"))) == 12
+    (tmp_path / "group-12/mine.txt").write_text("kept")
+    (tmp_path / "group-77").mkdir()
+    (tmp_path / "group-77/fused.json").write_text("{}")
+    (tmp_path / "stats.json").write_text("{}")
+    run_stitch(Request(layer, machine(), "ri+rsb+rsp", figures=False), tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        *("group-01", "group-02", "group-03", "group-12", "group-77"), "groups.json", "stats.json",
+    ]  # fmt: skip
+    assert [p.name for p in (tmp_path / "group-12").iterdir()] == ["mine.txt"]
+    listed = json.loads((tmp_path / "groups.json").read_text())["files"]
+    assert all((tmp_path / name).is_file() for name in listed)
+
+
+@pytest.mark.parametrize("listed", [["../victim/fused.json", "group-05/../../victim/fused.json", "victim.txt", 5, None], "x", {}])
+def test_a_forged_list_of_files_removes_nothing_outside(tmp_path, listed):
+    output = tmp_path / "out"
+    (output / "real").mkdir(parents=True)
+    (tmp_path / "victim").mkdir()
+    victims = [tmp_path / "victim/fused.json", output / "victim.txt", output / "real/fused.json"]
+    for victim in victims:
+        victim.write_text("kept")
+    (output / "group-05").symlink_to(output / "real", target_is_directory=True)
+    names = [*listed, "group-05/fused.json"] if isinstance(listed, list) else listed
+    (output / "groups.json").write_text(json.dumps({"files": names}))
+    run_stitch(Request(read_cascade(chain(4)), machine(), figures=False), output)
+    assert all(victim.read_text() == "kept" for victim in victims)
+
+
+def test_inputs_in_an_old_group_folder_stay(tmp_path):
+    (tmp_path / "group-09").mkdir()
+    given = tmp_path / "group-09/fused-problem.yaml"
+    given.write_text(f"{HEAD}{SCAN}")
+    (tmp_path / "groups.json").write_text(json.dumps({"files": ["group-09/fused-problem.yaml"]}))
+    run_stitch(Request(load_cascade(given), machine(), figures=False), tmp_path)
+    assert given.exists()
+
+
+def test_figures_are_drawn_where_only_some_strategies_fit(tmp_path):
+    layer = load_cascade(content_root() / "problems/mamba/mamba-370m.yaml").with_sizes({"I": 64})
+    request = Request(layer, machine().with_buffer(2500), "none", context=64, generate=2)
+    text = screen(run_stitch(request, tmp_path))
+    assert "does not fit" in text
+    assert (tmp_path / "end-to-end.png").read_bytes().startswith(b"\x89PNG")
+    baselines = json.loads((tmp_path / "groups.json").read_text())["baselines"]
+    assert [entry["fits"] for entry in baselines.values()] == [True, False, False, False]
+
+
+def test_the_guide_says_in_words_what_its_figures_say(tmp_path):
+    ranks = {"B": 4, "I": {"size": 32, "iterative": True}, "T": {"size": 16, "iterative": True}, "D": 8}
+    first, last = "H[b,i,d] = 0.9 * H[b,i-1,d] + X[b,i,d]", "G[b,t,d] = G[b,t-1,d] + Z[b,t,d]"
+    cascade = read_cascade({"ranks": ranks, "einsums": [first, "Z[b,t,d] = sum[i](H[b,i,d]) * W[t,d]", last]})
+    text = " ".join(screen(run_stitch(Request(cascade, machine(), "auto", figures=False), tmp_path)).split())
+    assert "more fusion never loses in long generation" not in text
+    assert "more fusion loses from ri+rsb+rsp on" in text
+
+
+def test_the_least_time_names_a_grouping_that_moves_far_less(tmp_path):
+    layer = load_cascade(content_root() / "problems/mamba/mamba-370m.yaml")
+    text = " ".join(screen(run_stitch(Request(layer, machine(), "optimal", figures=False), tmp_path)).split())
+    document = json.loads((tmp_path / "groups.json").read_text())
+    near, totals = document["nearly_as_fast"], document["totals"]
+    assert f"{near['strategy']} takes" in text
+    assert totals["seconds"] <= near["seconds"] <= 1.01 * totals["seconds"]
+    assert sum(near["dram_words"].values()) < 0.8 * sum(totals["dram_words"].values())
+
+
+def test_long_cascades_are_drawn_in_bands():
+    from stitchloop.cascade.graph import figure_of
+    from stitchloop.cascade.plots import LONGEST_SIDE, to_png
+
+    picture = to_png(figure_of(read_cascade(chain(100))))
+    width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
+    assert 300 < height < width < min(6000, LONGEST_SIDE)

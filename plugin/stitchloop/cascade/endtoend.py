@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import Machine
-from stitchloop.cascade.performance import DETAILED, Performance, Settings
+from stitchloop.cascade.performance import DETAILED, GroupCost, Performance, Settings
 from stitchloop.cascade.strategies import ALL_STRATEGIES, BASELINES, OPTIMAL, Evaluated, baseline, evaluate
-from stitchloop.errors import InputError
+from stitchloop.errors import InputError, NoMapping, Obstacle
 
 UNFUSED = BASELINES[0].name
 """What speed-ups are against."""
@@ -54,9 +55,14 @@ class EndToEnd:
         return self.layers * (once + self.generated * sum(self.step.energy_pj.values()))
 
     @property
+    def shortfalls(self) -> tuple[GroupCost, ...]:
+        """Groups that the buffer is too small for, in prefill or in one step."""
+        return (*(self.prefill.shortfalls if self.prefill else ()), *self.step.shortfalls)
+
+    @property
     def fits(self) -> bool:
         """Whether the buffer is large enough for every group."""
-        return not self.step.shortfalls and not (self.prefill and self.prefill.shortfalls)
+        return not self.shortfalls
 
 
 class Runs:
@@ -119,7 +125,7 @@ class Runs:
         fitting = [run for run in runs if run.fits]
         unfused = self.run(UNFUSED, context, generated)
         if not fitting:
-            raise no_room(unfused.step.shortfalls or (unfused.prefill.shortfalls if unfused.prefill else ()), self.machine)
+            raise no_room(next(run.shortfalls for run in (unfused, *runs) if not run.fits), self.machine)
         best = min(run.seconds for run in fitting)
         chosen = next(run for run in fitting if run.seconds <= best * (1 + 1e-6))
         return Choice(chosen, tuple(runs), unfused)
@@ -146,12 +152,9 @@ class Choice:
         return self.unfused.seconds / run.seconds
 
 
-def no_room(shortfalls: Sequence[object], machine: Machine) -> Exception:
+def no_room(shortfalls: Sequence[GroupCost], machine: Machine) -> NoMapping:
     """The error for a buffer that is too small."""
-    from stitchloop.cascade.performance import GroupCost
-    from stitchloop.errors import NoMapping, Obstacle
-
-    worst = max((group for group in shortfalls if isinstance(group, GroupCost)), key=lambda group: group.shortfall_words)
+    worst = max(shortfalls, key=lambda group: group.shortfall_words)
     needed = (machine.buffer_words + worst.shortfall_words) * machine.word_bytes
     limit = machine.buffer_words * machine.word_bytes
     names = (
@@ -203,9 +206,7 @@ TRIGGER_TILES = 8
 def guide(
     cascade: Cascade, machine: Machine, settings: Settings = DETAILED, among: Sequence[str] = ALL_STRATEGIES[:-1]
 ) -> list[GuideLine]:
-    """The guide's regimes under the model."""
-    from dataclasses import replace
-
+    """The guide's regimes under the model, without those in which no strategy fits."""
     found = []
     runs: dict[tuple[int, int], Runs] = {}
     for regime in GUIDE:
@@ -215,6 +216,8 @@ def guide(
             key = (here.buffer_words, tiles)
             if key not in runs:
                 runs[key] = Runs(cascade, here, replace(settings, least_tiles=tiles))
-            choices.append(runs[key].choose(regime.context, regime.generated, among))
-        found.append(GuideLine(regime, *choices))
+            with suppress(NoMapping):
+                choices.append(runs[key].choose(regime.context, regime.generated, among))
+        if len(choices) == 2:
+            found.append(GuideLine(regime, *choices))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from stitchloop.cascade.stitch import Stitching
 
 if TYPE_CHECKING:
     import networkx as nx
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -19,6 +21,9 @@ Point = tuple[float, float]
 _ACROSS, _DOWN = 1.25, 0.95
 """Inches between columns and rows."""
 _CARRIED = "#b03060"
+_BENDS = tuple(sign * size / 20 for size in range(8) for sign in (1, -1))
+_WIDEST = 32
+"""Columns side by side; longer cascades go on below, as lines of a text do."""
 
 
 def cascade_graph(cascade: Cascade) -> nx.MultiDiGraph:
@@ -50,14 +55,14 @@ def figure_of(cascade: Cascade, stitching: Stitching | None = None) -> Figure:
     from matplotlib.figure import Figure
 
     places = _layout(cascade)
-    columns, rows = (1.2 + max(axis) - min(axis) for axis in zip(*places.values(), strict=True))
-    figure = Figure(figsize=(max(5.0, columns * _ACROSS), max(1.5, rows * _DOWN)))
+    columns = 1.2 + max(column for column, _ in places.values())
+    figure = Figure(figsize=(max(5.0, columns * _ACROSS), 1.5))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.set_xlim(-0.6, columns - 0.6)
-    lowest = min(row for _, row in places.values())
-    axes.set_ylim(lowest + rows - 0.6, lowest - 0.6)
     group_of = {name: n for n, group in enumerate(stitching.groups) for name in group.einsums} if stitching else {}
-    _draw_edges(axes, cascade, places, group_of)
+    top, bottom = _draw_edges(axes, cascade, places, group_of)
+    axes.set_xlim(-0.6, columns - 0.6)
+    axes.set_ylim(bottom + 0.6, top - 0.6)
+    figure.set_size_inches(figure.get_size_inches()[0], max(1.5, (bottom - top + 1.2) * _DOWN))
     _draw_nodes(axes, cascade, places, group_of)
     axes.set_title(_title(cascade, stitching), fontsize=13)
     axes.set_axis_off()
@@ -65,11 +70,12 @@ def figure_of(cascade: Cascade, stitching: Stitching | None = None) -> Figure:
 
 
 def _title(cascade: Cascade, stitching: Stitching | None) -> str:
+    name = cascade.name.replace("$", r"\$")
     if stitching is None:
-        return f"{cascade.name}: {len(cascade.einsums)} Einsums"
+        return f"{name}: {len(cascade.einsums)} Einsums"
     count = len(stitching.groups)
     return (
-        f"{cascade.name}, {stitching.strategy}: {count} fusion group{'s' if count != 1 else ''} of {len(cascade.einsums)} Einsums"
+        f"{name}, {stitching.strategy}: {count} fusion group{'s' if count != 1 else ''} of {len(cascade.einsums)} Einsums"
     )
 
 
@@ -86,7 +92,19 @@ def _layout(cascade: Cascade) -> dict[str, Point]:
         for name in sorted(members, key=lambda name: (wanted[name], members.index(name))):
             rows[name] = _nearest_free(round(wanted[name]), taken)
             taken.add(rows[name])
-    return {name: (float(columns[name]), rows[name]) for name in columns}
+    return _wrapped({name: (float(columns[name]), rows[name]) for name in columns})
+
+
+def _wrapped(places: Mapping[str, Point]) -> dict[str, Point]:
+    """The same places in bands of at most :data:`_WIDEST` columns, one below the other."""
+    found: dict[str, Point] = {}
+    lowest = 0.0
+    for band in range(int(max(column for column, _ in places.values())) // _WIDEST + 1):
+        members = {name: (x - band * _WIDEST, y) for name, (x, y) in places.items() if x // _WIDEST == band}
+        top, bottom = min(y for _, y in members.values()), max(y for _, y in members.values())
+        found |= {name: (x, y - top + lowest) for name, (x, y) in members.items()}
+        lowest += bottom - top + 2
+    return {name: found[name] for name in places}
 
 
 def _mean(values: list[float]) -> float:
@@ -101,33 +119,78 @@ def _nearest_free(row: int, taken: set[float]) -> float:
     raise AssertionError("a free row is never further away than the rows taken")
 
 
-def _draw_edges(axes: Axes, cascade: Cascade, places: Mapping[str, Point], group_of: Mapping[str, int]) -> None:
+def _draw_edges(
+    axes: Axes, cascade: Cascade, places: Mapping[str, Point], group_of: Mapping[str, int]
+) -> tuple[float, float]:
+    """Draw the edges with their tensors; the least and the largest row that they or the Einsums reach."""
+    import numpy as np
+
+    dots, written = np.array(list(places.values())), np.empty((0, 2))
+    reached = [dots[:, 1]]
     labels: dict[tuple[str, str, bool], list[str]] = {}
     for before, after, data in cascade_graph(cascade).edges(data=True):
         labels.setdefault((before, after, data["carried"]), []).append(data["tensor"])
     for (before, after, carried), tensors in labels.items():
         (x0, y0), (x1, y1) = places[before], places[after]
         crosses = bool(group_of) and group_of[before] != group_of[after]
-        bend = _bend(places, (x0, y0), (x1, y1), carried)
+        curve = _curve(dots, (x0, y0), (x1, y1), carried)
         style: dict[str, Any] = {"color": _CARRIED if carried else "#555555", "linewidth": 1.3}
         style["linestyle"] = ":" if carried else "--" if crosses else "-"
-        arrow = {"arrowstyle": "-|>", "shrinkA": 21, "shrinkB": 21, "connectionstyle": f"arc3,rad={bend}", **style}
+        arrow = {"arrowstyle": "-|>", "shrinkA": 21, "shrinkB": 21, "connectionstyle": f"arc3,rad={curve.bend}", **style}
         axes.annotate("", xy=(x1, y1), xytext=(x0, y0), arrowprops=arrow, zorder=1)
-        steep, above = _DOWN / _ACROSS, 0.14 if y0 == y1 and not bend else 0.0
-        middle = ((x0 + x1) / 2 - bend * (y1 - y0) / 2 * steep, (y0 + y1) / 2 + bend * (x1 - x0) / 2 / steep - above)
+        middle = _label_place(curve, np.concatenate([dots, written]), flat=y0 == y1 and not curve.bend)
+        written = np.append(written, [middle], axis=0)
+        reached.append(curve.points[:, 1])
         box = {"boxstyle": "round,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
         text = ", ".join(dict.fromkeys(tensors))
         axes.text(*middle, text, fontsize=8, ha="center", va="center", color=style["color"], bbox=box, zorder=2)
+    rows = np.concatenate(reached)
+    return float(rows.min()), float(rows.max())
 
 
-def _bend(places: Mapping[str, Point], start: Point, end: Point, carried: bool) -> float:
-    """Curvature of an edge: straight between neighbours, bowed where it would run through other Einsums or turns back."""
-    if carried or end[0] <= start[0]:
-        return 0.45
-    between = [p for p in places.values() if start[0] < p[0] < end[0]]
-    slope = (end[1] - start[1]) / (end[0] - start[0])
-    hit = any(abs(start[1] + slope * (x - start[0]) - y) < 0.35 for x, y in between)
-    return 0.28 if hit and end[0] - start[0] < 4 else 0.18 if hit else 0.0
+@dataclass(frozen=True)
+class _Curve:
+    """An edge: its curvature, as matplotlib counts it, and points along it (rows of x, y)."""
+
+    bend: float
+    points: np.ndarray
+
+
+def _curve(dots: np.ndarray, start: Point, end: Point, carried: bool) -> _Curve:
+    """The edge that bends least of those that run through the fewest other Einsums; one that turns back is bowed."""
+    bends = (0.45,) if carried else _BENDS
+    others = dots[[tuple(dot) not in (start, end) for dot in dots]]
+    curves = [_Curve(bend, _points(start, end, bend)) for bend in bends]
+    return min(curves, key=lambda curve: int(_near(curve.points, others, 0.42, 0.4).any(axis=0).sum()))
+
+
+def _points(start: Point, end: Point, bend: float) -> np.ndarray:
+    import numpy as np
+
+    t = np.linspace(0.06, 0.94, 45)[:, None]
+    first, last = np.array(start), np.array(end)
+    across, down = last - first
+    steep = _DOWN / _ACROSS
+    return first + t * (last - first) + 2 * t * (1 - t) * np.array([-bend * down * steep, bend * across / steep])
+
+
+def _near(points: np.ndarray, others: np.ndarray, across: float, down: float) -> np.ndarray:
+    """Point by point and other by other: whether they lie within so many columns and rows."""
+    import numpy as np
+
+    apart = np.abs(points[:, None, :] - others[None, :, :])
+    return (apart[..., 0] < across) & (apart[..., 1] < down)
+
+
+def _label_place(curve: _Curve, taken: np.ndarray, *, flat: bool) -> Point:
+    """The place on an edge, near its middle, that is clear of Einsums and of labels; above a straight edge between neighbours."""
+    points = curve.points.copy()
+    if flat:
+        points[:, 1] -= 0.14
+    crowd = _near(points, taken, 0.36, 0.26 if not flat else 0.1).sum(axis=1)
+    middle = len(points) // 2
+    best = min(range(len(points)), key=lambda at: (crowd[at], abs(at - middle)))
+    return float(points[best, 0]), float(points[best, 1])
 
 
 def _draw_nodes(axes: Axes, cascade: Cascade, places: Mapping[str, Point], group_of: Mapping[str, int]) -> None:

@@ -12,6 +12,7 @@ from stitchloop.cascade.choose import OBJECTIVES, Point, front, undominated
 from stitchloop.cascade.endtoend import UNFUSED, no_room
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import machine_of
+from stitchloop.cascade.outputs import write_run
 from stitchloop.cascade.performance import Performance
 from stitchloop.cascade.specs import GroupSpec, group_specs
 from stitchloop.cascade.stitch import STRATEGIES, grouping, stitch
@@ -19,7 +20,7 @@ from stitchloop.cascade.strategies import Evaluated, baseline, speed_of_light
 from stitchloop.errors import InputError
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
-from stitchloop.write.files import to_json, write_files
+from stitchloop.write.files import to_json
 from stitchloop.write.summary import Summary
 
 if TYPE_CHECKING:
@@ -137,12 +138,11 @@ def run(spec: Spec, output: Path, strategy: str = OPTIMAL, *, merge: bool = True
     light = speed_of_light(performance.cascade, performance.machine)
     groups = report.groups_document(evaluated, result.unfused, light, None, strategy)
     files: dict[str, str | bytes] = {
-        "groups.json": to_json(groups),
         "result.json": to_json(result.as_json()),
         "stats.json": to_json(result.stats_json()),
     }
     files |= {name: text for group in result.specs for name, text in group.files().items()}
-    write_files(output, files, spec.files)
+    write_run(output, groups, files, spec.files)
     return Summary((*report.summary(evaluated, result.unfused, light), *_lines(result, output)))
 
 

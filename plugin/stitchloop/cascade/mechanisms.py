@@ -59,12 +59,14 @@ def _both(first: Change, second: Change) -> Change:
     return lambda machine, settings: second(*first(machine, settings))
 
 
+UNDER_USE = "outputs stay in the array"
+COSTLY_SWITCH = "a switch drains the array"
 MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism("ideal settings", lambda machine, _: (machine, IDEAL)),
     Mechanism("as modelled", lambda machine, settings: (machine, settings)),
-    Mechanism("outputs stay in the array", _dataflow("OS")),
+    Mechanism(UNDER_USE, _dataflow("OS")),
     Mechanism("weights enter by the edge", _dataflow("WS", 256.0)),
-    Mechanism("a switch drains the array", _drain),
+    Mechanism(COSTLY_SWITCH, _drain),
     Mechanism("pipelines in 2+ tiles", _tiles(2)),
     Mechanism("pipelines in 4+ tiles", _tiles(4)),
     Mechanism("pipelines in 8+ tiles", _tiles(8)),
@@ -84,8 +86,9 @@ class Finding:
     unfused: Performance
 
     @property
-    def best(self) -> Performance:
-        return min((step for step in self.steps if not step.shortfalls), key=lambda step: step.seconds)
+    def best(self) -> Performance | None:
+        """The fastest of those that fit."""
+        return min((step for step in self.steps if not step.shortfalls), key=lambda step: step.seconds, default=None)
 
     def speedup(self, step: Performance) -> float:
         return self.unfused.seconds / step.seconds

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from stitchloop.cascade.endtoend import UNFUSED, Runs
+from stitchloop.cascade.endtoend import UNFUSED, Choice, Runs
 from stitchloop.cascade.performance import EinsumCost, Performance
 from stitchloop.cascade.report import seconds_text
 from stitchloop.cascade.roofline import Point, ceilings, einsum_points, group_points
 from stitchloop.cascade.strategies import ALL_STRATEGIES, BASELINES, OPTIMAL, speed_of_light
+from stitchloop.errors import NoMapping
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +30,8 @@ COLOURS = {
 _LIGHT = ("ri+rsb+rsp", *(b.name for b in BASELINES))
 PARTS = (("between Einsums", "inter", "#4e79a7"), ("weights", "weight", "#f28e2b"), ("state", "state", "#76b7b2"))
 MODES = {"2D": "#e15759", "1D": "#4e79a7", "1D/2D": "#7b4fa3"}
+LONGEST_SIDE = 20000
+"""Pixels of a picture's longer side at most."""
 CONTEXTS = tuple(2**k for k in range(8, 21, 2))
 GENERATED = (0, 16, 64, 256, 1024, 4096, 16384, 65536)
 
@@ -52,8 +55,14 @@ def figures(outcome: Outcome) -> dict[str, bytes]:
 
 def to_png(figure: Figure) -> bytes:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110, bbox_inches="tight", facecolor="white")
+    dpi = min(110.0, LONGEST_SIDE / max(figure.get_size_inches()))
+    figure.savefig(stream, format="png", dpi=dpi, bbox_inches="tight", facecolor="white")
     return stream.getvalue()
+
+
+def plain(name: str) -> str:
+    """A name in a title, shortened where it is long, with no sign taken for mathematics."""
+    return (name if len(name) <= 60 else f"{name[:57]}...").replace("$", r"\$")
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -89,7 +98,7 @@ def speedups(outcome: Outcome) -> Figure:
             )
     axes.set_xticks(range(len(scenarios)), [title for title, _, _ in scenarios])
     axes.set_ylabel("speed-up over the unfused layer")
-    axes.set_title(f"{outcome.evaluated.stitching.cascade.name} on {outcome.evaluated.performance.machine.name}")
+    axes.set_title(f"{plain(outcome.evaluated.stitching.cascade.name)} on {plain(outcome.evaluated.performance.machine.name)}")
     axes.margins(y=0.12)
     axes.legend(ncol=4, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
     _bare(axes)
@@ -159,7 +168,7 @@ def _byte_scale(largest: float) -> tuple[float, str]:
 def _title(performance: Performance) -> str:
     cascade = performance.cascade
     sizes = ", ".join(f"{rank} = {cascade.sizes[rank]:,}" for rank in cascade.iterative_ranks)
-    return f"{cascade.name} on {performance.machine.name}" + (f", {sizes}" if sizes else "")
+    return f"{plain(cascade.name)} on {plain(performance.machine.name)}" + (f", {sizes}" if sizes else "")
 
 
 def roofline(performance: Performance, unfused: Performance) -> Figure:
@@ -177,7 +186,7 @@ def roofline(performance: Performance, unfused: Performance) -> Figure:
         ridge = peak / machine.dram_bytes_per_second
         axes.plot([low, ridge, high], [low * machine.dram_bytes_per_second, peak, peak], color=MODES[mode], linewidth=1.4)
         text = f"{mode} mode, {peak / 1e12:.3g} Tops/s "
-        axes.annotate(text, (high, peak), xytext=(0, 4), textcoords="offset points", color=MODES[mode], fontsize=8, ha="right")
+        axes.annotate(text, (high, peak), xytext=(0, 9), textcoords="offset points", color=MODES[mode], fontsize=8, ha="right")
     for mode, colour in MODES.items():
         here, mine = [p for p in single if p.mode == mode], [p for p in grouped if p.mode == mode]
         hollow = {"s": 26, "facecolor": "none", "edgecolor": colour, "alpha": 0.55}
@@ -247,7 +256,7 @@ def utilization(performance: Performance) -> Figure:
     from matplotlib.patches import Patch
 
     handles = [Patch(color=MODES[mode], label=f"{mode} mode") for mode in ("2D", "1D")]
-    panels[2].legend(handles=handles, fontsize=8, ncol=2, loc="lower right", framealpha=0.9)
+    figure.legend(handles=handles, fontsize=8, ncol=2, frameon=False, loc="outside lower center")
     figure.suptitle(f"{_title(performance)}, strategy {performance.strategy} (group numbers on top)", fontsize=11)
     return figure
 
@@ -267,31 +276,33 @@ def heat_map(runs: Runs) -> Figure:
     """Speed-up of the fastest greedy strategy over the unfused run, by context and generated tokens."""
     import numpy as np
 
-    greedy = [name for name in ALL_STRATEGIES if name not in (OPTIMAL, "none")]
-    choices = [[runs.choose(context, generated, greedy) for context in CONTEXTS] for generated in GENERATED]
-    values = np.array([[choice.speedup(choice.chosen) for choice in row] for row in choices])
+    choices = [[_fastest_greedy(runs, context, generated) for context in CONTEXTS] for generated in GENERATED]
+    values = np.array([[choice.speedup(choice.chosen) if choice else np.nan for choice in row] for row in choices])
+    least = np.nanmin(values) if np.isfinite(values).any() else 1.0
     figure = _figure(9.2, 5.6)
     axes = figure.add_subplot()
-    image = axes.imshow(
-        values,
-        origin="lower",
-        aspect="auto",
-        cmap="viridis",
-        vmin=min(1.0, values.min()) if values.min() < 1.5 else values.min() - 0.5,
-    )
+    floor = min(1.0, least) if least < 1.5 else least - 0.5
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap="viridis", vmin=floor)
     middle = sum(image.get_clim()) / 2
     for row, line in enumerate(choices):
         for column, choice in enumerate(line):
-            colour = "black" if values[row, column] > middle else "white"
-            axes.text(
-                column, row, f"{values[row, column]:.2f}\n{choice.strategy}", ha="center", va="center", fontsize=7.5, color=colour
-            )
+            text = f"{values[row, column]:.2f}\n{choice.strategy}" if choice else "does\nnot fit"
+            colour = "white" if values[row, column] <= middle else "black"
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
     axes.set_xticks(range(len(CONTEXTS)), [f"$2^{{{context.bit_length() - 1}}}$" for context in CONTEXTS])
     axes.set_yticks(range(len(GENERATED)), [f"{generated:,}" for generated in GENERATED])
     axes.set_xlabel("context")
     axes.set_ylabel("generated tokens")
-    axes.set_title(
-        f"{runs.cascade.name} on {runs.machine.name}, end to end: speed-up of the fastest strategy over unfused", fontsize=10
-    )
+    where = f"{plain(runs.cascade.name)} on {plain(runs.machine.name)}"
+    axes.set_title(f"{where}, end to end: speed-up of the fastest greedy strategy over unfused", fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.85, label="speed-up")
     return figure
+
+
+def _fastest_greedy(runs: Runs, context: int, generated: int) -> Choice | None:
+    """None where no strategy fits, or where there is no unfused run to compare with."""
+    try:
+        choice = runs.choose(context, generated, [name for name in ALL_STRATEGIES if name != OPTIMAL])
+    except NoMapping:
+        return None
+    return choice if choice.unfused.fits else None

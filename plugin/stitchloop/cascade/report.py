@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from stitchloop.cascade.endtoend import Choice, EndToEnd, GuideLine
+from stitchloop.cascade.endtoend import Choice, EndToEnd
 from stitchloop.cascade.machine import Machine
-from stitchloop.cascade.mechanisms import Finding
 from stitchloop.cascade.performance import GroupCost, Performance
 from stitchloop.cascade.stitch import Boundary
 from stitchloop.cascade.strategies import BASELINES, Evaluated, SpeedOfLight
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+NEARLY, LESS = 0.01, 0.8
+"""A grouping that takes so much more time and less than this share of the traffic is worth naming beside the fastest."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
@@ -171,14 +172,24 @@ def baselines_entry(performance: Performance, baselines: Mapping[str, Performanc
     """Published accelerators as they are read here, and the speed-up over each."""
     readings = {baseline.name: baseline.reading for baseline in BASELINES}
     return {
-        name: {"reading": readings[name], "seconds": other.seconds, "speedup": other.seconds / performance.seconds}
+        name: {
+            "reading": readings[name],
+            "fits": not other.shortfalls,
+            "seconds": other.seconds,
+            "speedup": other.seconds / performance.seconds,
+        }
         for name, other in baselines.items()
     }
 
 
 def baselines_line(performance: Performance, baselines: Mapping[str, Performance]) -> str:
     """The speed-ups over the baselines on one line."""
-    return "over " + ", ".join(f"{name} {other.seconds / performance.seconds:.2f}x" for name, other in baselines.items())
+    return "over " + ", ".join(f"{name} {_times(other, performance)}" for name, other in baselines.items())
+
+
+def _times(slow: Performance, fast: Performance) -> str:
+    """``5.97x``, or that what is compared with does not run at all."""
+    return f"(does not fit: {slow.shortfalls[0].names[0]})" if slow.shortfalls else f"{slow.seconds / fast.seconds:.2f}x"
 
 
 def _boundary_entry(boundary: Boundary) -> dict[str, Any]:
@@ -290,8 +301,8 @@ def _totals(performance: Performance, unfused: Performance, light: SpeedOfLight)
     energy = sum(performance.energy_pj.values())
     source = "" if performance.machine.energy_source else " (no energy table)"
     return (
-        f"[bold]layer: {seconds_text(performance.seconds)}[/], {unfused.seconds / performance.seconds:.2f}x unfused "
-        f"({seconds_text(unfused.seconds)}); speed of light {seconds_text(light.seconds)}; "
+        f"[bold]layer: {seconds_text(performance.seconds)}[/], {_times(unfused, performance)} unfused"
+        f"{'' if unfused.shortfalls else f' ({seconds_text(unfused.seconds)})'}; speed of light {seconds_text(light.seconds)}; "
         f"computing {seconds_text(performance.compute_seconds)}, moving {seconds_text(performance.dram_seconds)}\n"
         f"DRAM: {bytes_text(volume.total * width)} = {parts}; without weights 1/{cut:.1f} of unfused\n"
         f"energy: {energy_text(energy)}{source}" + (f" = {_energy_parts(performance)}" if energy else "")
@@ -304,72 +315,29 @@ def _energy_parts(performance: Performance) -> str:
     return " + ".join(f"{component} {value / whole:.0%}" for component, value in energy.items())
 
 
-def end_to_end_table(choice: Choice) -> Table:
-    """The same run under every strategy."""
-    from rich.table import Table
-
-    chosen = choice.chosen
-    title = f"{counted(chosen.layers, 'layer')}, context {chosen.context:,}, {counted(chosen.generated, 'token')} generated"
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title=title, title_justify="left")
-    table.caption, table.caption_justify = f"speed-ups over unfused ({choice.unfused.strategy})", "left"
-    for name in ("strategy", "prefill", "generation", "total", "speed-up", "energy", ""):
-        table.add_column(name, justify="left" if name in ("strategy", "") else "right")
-    for run in choice.runs:
-        note = "chosen" if run.strategy == choice.strategy else "" if run.fits else "does not fit"
-        table.add_row(
-            run.strategy, seconds_text(run.prefill_seconds), seconds_text(run.generation_seconds), seconds_text(run.seconds),
-            f"{choice.speedup(run):.2f}x", energy_text(run.energy_pj), note,
-        )  # fmt: skip
-    return table
+def nearly_as_fast(chosen: Performance, others: Iterable[Performance]) -> Performance | None:
+    """Of the other groupings that take at most :data:`NEARLY` more time and move clearly less, the one that moves least."""
+    total = chosen.volume.total
+    near = [
+        other
+        for other in others
+        if not other.shortfalls and other.seconds <= chosen.seconds * (1 + NEARLY) and other.volume.total < LESS * total
+    ]
+    return min(near, key=lambda other: other.volume.total, default=None)
 
 
-def guide_table(lines: list[GuideLine]) -> Table:
-    """The strategy guide with its evidence."""
-    from rich.table import Table
+def nearly_entry(other: Performance) -> dict[str, Any]:
+    """The strategy and its figures for ``groups.json``."""
+    return {"strategy": other.strategy, **_figures(other)}
 
-    from stitchloop.cascade.endtoend import TRIGGER_TILES
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title="strategy guide", title_justify="left")
-    for name in ("case", "published", "this model", "speed-ups", f"{TRIGGER_TILES}+ tiles", "speed-ups"):
-        table.add_column(name)
-    for line in lines:
-        cells = []
-        for choice in (line.choice, line.triggered):
-            cells += [choice.strategy, " ".join(f"{choice.speedup(r):.2f}" for r in choice.runs if r.strategy != "none")]
-        table.add_row(line.regime.name, f"{line.regime.published} {line.regime.published_speedup}", *cells)
-    order = ", ".join(run.strategy for run in lines[0].choice.runs if run.strategy != "none")
-    table.caption = (
-        f"speed-ups over {lines[0].choice.unfused.strategy}: {order}; {TRIGGER_TILES}+ tiles: each pipeline cut into as many"
+def nearly_line(chosen: Performance, other: Performance) -> str:
+    """What the least time costs in traffic."""
+    words = other.volume.total
+    return (
+        f"least time alone was asked for: {other.strategy} takes {other.seconds / chosen.seconds - 1:.2%} longer and moves "
+        f"{words / chosen.volume.total:.0%} of the DRAM traffic ({bytes_text(words * other.machine.word_bytes)})"
     )
-    table.caption_justify = "left"
-    return table
-
-
-GENERATION = (
-    "As modelled, more fusion never loses at one token a step while the buffer holds a step of every tensor: a fused group is "
-    "then one tile. Less fusion wins where a fused pipeline must run in several tiles (consumers triggered tile by tile) or "
-    "where a small buffer cuts it: B is split, weights that do not stay are read again, and segments fill and drain per tile. "
-    "Groups of one segment, as ri makes them, lose nothing. Array under-use (64 rows of 256) and costly mode switches slow all "
-    "strategies and change no order."
-)
-"""Which cost explains that RI is published as the best in generation; the evidence is :func:`findings_table`."""
-
-
-def findings_table(findings: list[Finding], title: str = "one generated token in one layer, us (speed-up over unfused)") -> Table:
-    """One generated token under one changed assumption at a time."""
-    from rich.table import Table
-
-    names = [step.strategy for step in findings[0].steps]
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title=title, title_justify="left")
-    for name in ("assumption", *names, "best", "read again"):
-        table.add_column(name, justify="left" if name in ("assumption", "best") else "right", overflow="fold")
-    for finding in findings:
-        last = finding.steps[-1]
-        again = sum(group.reread_words for group in last.groups) * last.machine.word_bytes
-        cells = [f"{step.seconds * 1e6:.1f} ({finding.speedup(step):.2f})" for step in finding.steps]
-        table.add_row(finding.mechanism.name, *cells, finding.best.strategy, bytes_text(again) if again else "")
-    table.caption, table.caption_justify = f"read again: weights and state of {names[-1]}, per step", "left"
-    return table
 
 
 def machine_line(machine: Machine) -> str:

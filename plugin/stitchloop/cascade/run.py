@@ -7,13 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stitchloop.cascade import report
+from stitchloop.cascade import evidence, report
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.endtoend import UNFUSED, Choice, Runs, guide, no_room
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import Machine
 from stitchloop.cascade.mechanisms import generation_findings
 from stitchloop.cascade.merge import Node
+from stitchloop.cascade.outputs import write_run
 from stitchloop.cascade.performance import DETAILED, Performance, Settings
 from stitchloop.cascade.specs import group_files
 from stitchloop.cascade.strategies import (
@@ -26,7 +27,6 @@ from stitchloop.cascade.strategies import (
     is_recurrent,
     speed_of_light,
 )
-from stitchloop.write.files import to_json, write_files
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -91,8 +91,11 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
     light = speed_of_light(outcome.evaluated.stitching.cascade, request.machine)
     document = report.groups_document(outcome.evaluated, outcome.unfused, light, outcome.choice, request.strategy)
     document["baselines"] = report.baselines_entry(outcome.evaluated.performance, outcome.baselines)
+    near = report.nearly_as_fast(outcome.evaluated.performance, outcome.all) if outcome.evaluated.strategy == OPTIMAL else None
+    if near is not None:
+        document["nearly_as_fast"] = report.nearly_entry(near)
     _add_alternatives(document, outcome)
-    files: dict[str, str | bytes] = {"groups.json": to_json(document)}
+    files: dict[str, str | bytes] = {}
     stitching = outcome.evaluated.stitching
     files |= group_files(stitching.cascade, [group.nodes for group in stitching.groups], request.machine.buffer_words)
     if request.figures:
@@ -100,16 +103,19 @@ def run_stitch(request: Request, output: Path) -> list[RenderableType]:
 
         files |= figures(outcome)
     inputs = [request.cascade.source] if request.cascade.source else []
-    written = write_files(output, files, inputs)
+    written = write_run(output, document, files, inputs)
     shown = [report.machine_line(request.machine), *report.summary(outcome.evaluated, outcome.unfused, light)]
+    if near is not None:
+        shown.append(report.nearly_line(outcome.evaluated.performance, near))
     shown.append(report.baselines_line(outcome.evaluated.performance, outcome.baselines))
     if outcome.choice is not None:
-        shown.append(report.end_to_end_table(outcome.choice))
+        shown.append(evidence.end_to_end_table(outcome.choice))
     if request.strategy == AUTO and outcome.runs is not None:
-        shown += [report.guide_table(guide(request.cascade, request.machine, request.settings)), report.GENERATION]
+        lines = guide(request.cascade, request.machine, request.settings)
+        shown += [evidence.guide_table(lines), evidence.guide_text(lines)] if lines else []
     if request.why and outcome.runs is not None:
         findings = generation_findings(request.cascade, request.machine, request.settings)
-        shown += [report.findings_table(findings), report.GENERATION]
+        shown += [evidence.findings_table(findings), evidence.findings_text(findings)]
     plain = [path.name for path in written if path.parent == output]
     folders = list(dict.fromkeys(path.parent.name for path in written if path.parent != output))
     where = " to ".join(dict.fromkeys((folders[0], folders[-1])))
@@ -137,7 +143,7 @@ def solve(request: Request) -> Outcome:
             choice = runs.choose(steps, request.generate or 0)
     else:
         model = Model(request.cascade, request.machine, request.settings)
-    wanted = ALL_STRATEGIES if request.strategy == AUTO or request.figures else (request.strategy,)
+    wanted = ALL_STRATEGIES if request.strategy in (AUTO, OPTIMAL) or request.figures else (request.strategy,)
     every = {name: _evaluated(runs, model, name, steps, request) for name in wanted}
     unfused = runs.layer(UNFUSED, steps) if runs is not None else baseline(model, UNFUSED)
     name = request.strategy
