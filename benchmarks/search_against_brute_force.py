@@ -1,6 +1,6 @@
 """The search against brute force over the reference model on many random small mapspaces; longer than the test suite's.
 
-    python benchmarks/search_against_brute_force.py [first seed] [past the last seed] [largest mapspace]
+python benchmarks/search_against_brute_force.py [first seed] [past the last seed] [largest mapspace]
 """
 
 from __future__ import annotations
@@ -11,14 +11,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from search_spaces import least, random_mapspace, valid_stats  # noqa: E402
+from search_spaces import least, random_mapspace, valid_stats
+from stitchloop.errors import NoMapping
+from stitchloop.model import TIMELOOP
+from stitchloop.search import search
+from stitchloop.search.objectives import completed, value_of
 
-from stitchloop.errors import NoMapping  # noqa: E402
-from stitchloop.model import TIMELOOP  # noqa: E402
-from stitchloop.search import search  # noqa: E402
-from stitchloop.search.objectives import completed, value_of  # noqa: E402
-
-OBJECTIVES = (("energy",), ("delay",), ("edp",), ("last-level-accesses",), ("accesses-S1", "energy"), ("delay", "last-level-accesses"))
+OBJECTIVES = (
+    ("energy",),
+    ("delay",),
+    ("edp",),
+    ("last-level-accesses",),
+    ("accesses-S1", "energy"),
+    ("delay", "last-level-accesses"),
+)
 
 
 def main(first: int, last: int, most: int) -> None:

@@ -46,7 +46,8 @@ def random_einsum(rng: random.Random) -> Einsum:
         tensors = Tensor("A", plain("M", "K")), Tensor("X", plain("K")), Tensor("Z", plain("M"), True)
         return Einsum("mv", ("M", "K"), (rng.choice([4, 6, 8, 12]), rng.choice([4, 6, 9])), tensors)
     inputs = Tensor("A", plain("I", "K", "L")), Tensor("B", plain("K", "J")), Tensor("C", plain("L", "J"))
-    return Einsum("mttkrp", ("I", "J", "K", "L"), (2, rng.choice([2, 4]), rng.choice([1, 3]), 2), (*inputs, Tensor("Z", plain("I", "J"), True)))
+    tensors = (*inputs, Tensor("Z", plain("I", "J"), True))
+    return Einsum("mttkrp", ("I", "J", "K", "L"), (2, rng.choice([2, 4]), rng.choice([1, 3]), 2), tensors)
 
 
 def random_sliding_einsum(rng: random.Random) -> Einsum:
@@ -64,7 +65,8 @@ def random_sliding_einsum(rng: random.Random) -> Einsum:
         tensors = Tensor("W", plain("R", "S")), Tensor("I", (window, other)), Tensor("O", plain("P", "Q"), True)
         return Einsum("c2", ("P", "Q", "R", "S"), (rng.choice([2, 4]), 2, 2, rng.choice([1, 3])), tensors)
     three = (Term("A", stride), Term("B"), Term("C", dilation))
-    return Einsum("c3", ("A", "B", "C"), (rng.choice([2, 4]), 2, rng.choice([2, 3])), (Tensor("I", (three,)), Tensor("O", plain("A"), True)))
+    tensors = Tensor("I", (three,)), Tensor("O", plain("A"), True)
+    return Einsum("c3", ("A", "B", "C"), (rng.choice([2, 4]), 2, rng.choice([2, 3])), tensors)
 
 
 def random_architecture(rng: random.Random, storage: int) -> Architecture:
@@ -74,7 +76,10 @@ def random_architecture(rng: random.Random, storage: int) -> Architecture:
         capacity, block = rng.choice([4, 6, 8, 12, 16, 24, 40]), rng.choice([1, 1, 2, 4])
         scale = 10.0 ** (2 - depth)
         energy = Energy(
-            rng.choice([1.0, 2.25, 7.3]) * scale, rng.choice([1.0, 3.1]) * scale, rng.choice([1.5, 2.0]) * scale, leak=rng.choice([0, 0.01])
+            rng.choice([1.0, 2.25, 7.3]) * scale,
+            rng.choice([1.0, 3.1]) * scale,
+            rng.choice([1.5, 2.0]) * scale,
+            leak=rng.choice([0, 0.01]),
         )
         levels.append(
             Level(
@@ -105,7 +110,8 @@ def random_constraints(rng: random.Random, einsum: Einsum, architecture: Archite
         if level.is_fanout:
             listed = rng.sample(einsum.ranks, rng.randint(0, len(einsum.ranks)))
             factors = tuple(FactorConstraint(r, "<=", rng.choice([1, 2])) for r in einsum.ranks if rng.random() < 0.3)
-            spatial = LoopConstraint(factors, tuple(listed), split=rng.choice([None, 0, 1, 2])) if rng.random() < 0.5 else LoopConstraint()
+            split = rng.choice([None, 0, 1, 2])
+            spatial = LoopConstraint(factors, tuple(listed), split=split) if rng.random() < 0.5 else LoopConstraint()
             entries.append(LevelConstraints(spatial=spatial, min_parallelism=rng.choice([0, 0, 0.3])))
             continue
         factors = ()

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from search_spaces import gemm, least, plain, random_architecture, random_mapspace, random_sliding_einsum, valid_stats
 from stitchloop.architecture import Level
 from stitchloop.constraints import Constraints, LevelConstraints, LoopConstraint

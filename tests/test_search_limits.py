@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from search_spaces import convolution, gemm
 from stitchloop.mapspace import build_mapspace
 from stitchloop.options import MapperOptions

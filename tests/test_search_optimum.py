@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from search_spaces import convolution, gemm, least, random_mapspace, valid_stats
 from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.constraints import Constraints, LevelConstraints
@@ -30,8 +31,8 @@ OBJECTIVES = (
     ("last-level-accesses", "delay", "energy"),
     ("accesses-S0", "accesses-S1"),
 )
-SEEDS = [seed for seed in range(0, 120) if random_mapspace(seed, most=1200) is not None]
-SLIDING = [seed for seed in range(0, 60) if random_mapspace(seed, sliding=True, most=800) is not None]
+SEEDS = [seed for seed in range(120) if random_mapspace(seed, most=1200) is not None]
+SLIDING = [seed for seed in range(60) if random_mapspace(seed, sliding=True, most=800) is not None]
 
 
 def near(got, want):
@@ -122,7 +123,10 @@ def nvdla(capacity: int = 524288) -> Architecture:
         storage("RF", 0.06794, 0.06794, 0.0001202, instances=4096, mesh_x=128, mesh_y=32, depth=16, width=16),
         Level("inter_PE_spatial", True, instances=4, mesh_x=4, fanout_x=32, fanout_y=32),
         Level("inter_Array_spatial", True, fanout_x=4),
-        storage("GLB", 132.49, 147.186, 0.0317918, depth=capacity // 8, width=128, block_size=8, read_bandwidth=512.0, write_bandwidth=512.0),
+        storage(
+            "GLB", 132.49, 147.186, 0.0317918, depth=capacity // 8, width=128, block_size=8,
+            read_bandwidth=512.0, write_bandwidth=512.0,
+        ),
         storage("DRAM", 512.0, 512.0, width=64, block_size=4, shared_bandwidth=30.0),
     )  # fmt: skip
     return Architecture("nvdla", levels, Compute("MAC", 4096, 128, 32, energy=Energy(compute=3.275)))

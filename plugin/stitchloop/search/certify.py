@@ -71,10 +71,10 @@ def search_mapspace(
         found = search_imperfect(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
     else:
         found = _search(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
-        broken = found is not None and mapspace.contains(found.mapping) is not None
-        if found is not None and broken:
+        strays = found is not None and mapspace.contains(found.mapping) is not None
+        if found is not None and strays:
             found = _without_sequential(mapspace, objectives, found, deadline, memory_limit_mb, threads)
-        if (broken and mapspace.size <= LISTED) or (not counts_as_model(mapspace) and mapspace.size <= LISTED):
+        if mapspace.size <= LISTED and (strays or not counts_as_model(mapspace)):
             from stitchloop.search.listing import list_mappings
 
             found = list_mappings(mapspace, completed(objectives), found, deadline)

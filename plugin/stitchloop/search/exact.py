@@ -42,7 +42,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -76,7 +76,8 @@ Progress = Callable[[float, float, float], None]
 
 def no_later(bounds: Any, goals: Any) -> Any:
     """Which rows of ``bounds`` are lexicographically no higher than ``goals``."""
-    below, equal = np.zeros(len(bounds), dtype=np.bool_), np.ones(len(bounds), dtype=np.bool_)
+    below: Any = np.zeros(len(bounds), dtype=np.bool_)
+    equal: Any = np.ones(len(bounds), dtype=np.bool_)
     for column, goal in zip(bounds.T, goals):
         below |= equal & (column < goal)
         equal &= column == goal
@@ -279,7 +280,8 @@ class Search:
         least = value
         for survey in self.surveys:
             floors = wrapped_floors(self.machine, survey.plan, self.bounds)
-            constants = np.where((self.bounds[:, 0] > 1).any(axis=1)[:, None], 0.0, survey.constants)
+            linked: Any = (self.bounds[:, 0] > 1).any(axis=1)
+            constants = np.where(linked[:, None], 0.0, survey.constants)
             bounds = np.zeros_like(survey.bounds)
             scan.rate_floors(self.task, self.bounds, constants, floors, bounds)
             alive = np.nonzero(bounds[:, 0] < least)[0]
@@ -414,7 +416,7 @@ class Search:
     def _settle_all(self) -> str:
         """Settle the choices that the scan left open, in order of their bounds; why it stopped early, if it did."""
         self.open.sort(key=lambda kc: (tuple(self.surveys[kc[0]].bounds[kc[1]]), self.index(*kc)), reverse=True)
-        unsettled = []
+        unsettled: list[tuple[int, int]] = []
         while self.open:
             k, c = self.open[-1]
             survey, index = self.surveys[k], self.index(k, c)
@@ -428,9 +430,7 @@ class Search:
                 unsettled.append((k, c))
             self.open.pop()
             self._report(1.0, set())
-        self.open = [
-            (k, c) for k, c in unsettled if self.incumbent.could_yield_to(self.surveys[k].bounds[c], self.index(k, c))
-        ]
+        self.open = [(k, c) for k, c in unsettled if self.incumbent.could_yield_to(self.surveys[k].bounds[c], self.index(k, c))]
         if not self.open:
             return ""
         return "memory limit" if all(self.surveys[k].exact[c] for k, c in self.open) else BOUNDED
@@ -451,7 +451,7 @@ class Search:
         found = settler.search(limit, False, np.zeros((0, labels.GOALS)), -1, self.most_bytes // 8)
         if found is not None:
             for loops in found[1]:
-                self.incumbent = Incumbent(self.incumbent.goals, self.incumbent.index, self.incumbent.keeps, self.choices[c], loops)
+                self.incumbent = replace(self.incumbent, loops=loops)
 
     def settler(self, survey: Surveyed, c: int, with_buffers: scan.Task | None = None) -> Settler:
         """Tables for one choice; ``with_buffers`` is a task that also counts the words kept."""
@@ -487,12 +487,12 @@ class Search:
                 if settled or not self.incumbent.could_yield_to(survey.bounds[c], index):
                     return True
         ties = index < self.incumbent.index
-        found = settler.search(self.incumbent.goals, ties, np.zeros((0, labels.GOALS)), -1, self.most_bytes // 2)
-        if found is None:
+        best = settler.search(self.incumbent.goals, ties, np.zeros((0, labels.GOALS)), -1, self.most_bytes // 2)
+        if best is None:
             return False
-        self.labels_made += found[2]
-        for loops in found[1]:
-            self.incumbent = Incumbent(found[0], index, survey.keeps, self.choices[c], loops)
+        self.labels_made += best[2]
+        for loops in best[1]:
+            self.incumbent = Incumbent(best[0], index, survey.keeps, self.choices[c], loops)
         return True
 
 

@@ -93,7 +93,7 @@ def _shares(machine: kernels.Machine, plan: kernels.Plan, own: list[int], level:
     return np.array(keep)
 
 
-def _boxes(machine: kernels.Machine, tensor: int, extents: Any) -> tuple[Any, Any]:
+def _boxes(machine: kernels.Machine, tensor: Any, extents: Any) -> tuple[Any, Any]:
     """Words of a tensor's tiles, and of what the best slide of one step brings anew."""
     whole, anew = np.ones(len(extents)), np.ones(len(extents))
     for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):

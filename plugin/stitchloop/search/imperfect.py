@@ -22,8 +22,8 @@ from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.factors import covered, divisors, residual_of
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
-from stitchloop.search.found import Found
 from stitchloop.search.exact import Search
+from stitchloop.search.found import Found
 from stitchloop.search.machine import prime_factors, touched
 from stitchloop.search.nest import build_mapping
 from stitchloop.search.objectives import completed, value_of

@@ -670,10 +670,9 @@ def value_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes
                             share = np.rint(tables.share[q, p] - saved)
                             reads = np.rint(tables.reads[q, p] - saved * (tables.reads[q, p] / tables.share[q, p]))
                             fills, again = max(0.0, share - own), max(0.0, reads - whole)
-                            out[k] += (
-                                fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(reads / outside)
-                                + (linear_fill * fills + linear_read * again + linear_update * reads)
-                            )  # fmt: skip
+                            vectors = fill * np.ceil(fills / inside) + read * np.ceil(again / outside)
+                            vectors += update * np.ceil(reads / outside)
+                            out[k] += vectors + (linear_fill * fills + linear_read * again + linear_update * reads)
                             k += 1
         at += size
 
@@ -878,9 +877,13 @@ def walk(
     ops = plan.ops
     sums[:] = 0.0
     begin_words(plan, tables)
-    slot, node, found = np.int64(plan.root), np.int64(0), np.int64(0)
+    slot: Any = np.int64(plan.root)
+    node: Any = np.int64(0)
+    found: Any = np.int64(0)
     while True:
-        best, chosen, target = INF, np.int64(-1), np.int64(0)
+        best = INF
+        chosen: Any = np.int64(-1)
+        target: Any = np.int64(0)
         for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
             kind, source, rank = ops[o, 0], ops[o, 2], ops[o, 3]
             if kind == END:
@@ -888,7 +891,7 @@ def walk(
             cost = 0.0
             for k in range(ops[o, 8], ops[o, 9]):
                 cost += payments[plan.op_pays[k], node]
-            if kind == EXIT or kind == PAY:
+            if kind in (EXIT, PAY):
                 total = cost + slots[source, node]
                 if total < best:
                     best, chosen, target = total, o, node

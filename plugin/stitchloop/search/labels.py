@@ -188,7 +188,7 @@ def search_labels(
                     step = tables.stride[rank]
                     here = (node // step) % tables.count[rank]
                     last = tables.count[rank] - 1
-                for there in range(here if (kind == FREE or kind == EXIT or kind == PAY) else here + 1, last + 1):
+                for there in range(here if kind in (FREE, EXIT, PAY) else here + 1, last + 1):
                     bound = 1
                     if there != here:
                         if tables.value[rank, there] % tables.value[rank, here]:
@@ -282,7 +282,7 @@ def end_label(
     while links[label, 0] >= 0:
         node = np.int64(links[links[label, 0], 2])
         add_words(machine, plan, tables, np.int64(links[label, 1]), node, _looped(plan, tables, links, label))
-        label = np.int64(links[label, 0])
+        label = int(links[label, 0])
     fill_goals(scale, sums, energy, pace(machine, tables), goals)
 
 

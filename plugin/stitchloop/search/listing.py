@@ -82,9 +82,7 @@ class Bounds:
 
     def of(self, mapping: Mapping) -> list[float]:
         """Bounds for the mapping's spatial bounds and keep sets."""
-        spatial = tuple(
-            tuple(sorted((loop.rank, loop.bound) for loop in level.spatial)) for level in mapping.levels
-        )
+        spatial = tuple(tuple(sorted((loop.rank, loop.bound) for loop in level.spatial)) for level in mapping.levels)
         keeps = tuple(level.keep for level in mapping.levels)
         key = spatial, keeps
         if key not in self.known:

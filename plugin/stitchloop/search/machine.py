@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stitchloop.architecture import Level
 from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import kernels
@@ -111,14 +112,15 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[kerne
         least=np.array([0.0 if level.capacity is None else level.capacity * share for level, share in zip(levels, shares)]),
         weights=weights,
         per_instance=per_instance,
-        bandwidth=np.array([[_limit(one) for one in (l.read_bandwidth, l.write_bandwidth, l.shared_bandwidth)] for l in levels]),
+        bandwidth=np.array([_limits(level) for level in levels]),
         buffer_metric=metrics - 1,
     )
     return machine, resources
 
 
-def _limit(bandwidth: float | None) -> float:
-    return np.inf if bandwidth is None else bandwidth
+def _limits(level: Level) -> list[float]:
+    given = level.read_bandwidth, level.write_bandwidth, level.shared_bandwidth
+    return [np.inf if bandwidth is None else bandwidth for bandwidth in given]
 
 
 def build_plan(program: Program, levels: int) -> kernels.Plan:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Transfers:
         first = [0]
         kept = tuple(tuple(i for i, keep in enumerate(keeps) if name in keep) for name in names)
         for t, levels in enumerate(kept):
-            for child, parent in zip(levels, levels[1:]):
+            for child, parent in pairwise(levels):
                 tensors.append(t)
                 children.append(child)
                 parents.append(parent)

@@ -59,8 +59,8 @@ class Task(NamedTuple):
 
 def scale_of(task: Task, tables: Tables) -> Scale:
     """The scale after :func:`survey` or :func:`lay`."""
-    energy = task.compute_energy + float(tables.constant[ENERGY])
-    return Scale(task.goals, task.resources, energy, float(task.leak @ tables.instances), float(tables.cycles[0]), tables.constant)
+    energy, leakage = task.compute_energy + float(tables.constant[ENERGY]), float(task.leak @ tables.instances)
+    return Scale(task.goals, task.resources, energy, leakage, float(tables.cycles[0]), tables.constant)
 
 
 def rate_floors(task: Task, choices: Any, constants: Any, floors: Any, bounds: Any) -> None:
@@ -89,7 +89,9 @@ def rounded_down(numbers: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-def survey(machine: Machine, plan: Plan, tables: Tables, only: int, choices: Any, constants: Any, floors: Any, exact: Any) -> None:
+def survey(
+    machine: Machine, plan: Plan, tables: Tables, only: int, choices: Any, constants: Any, floors: Any, exact: Any
+) -> None:
     """What tensor ``only`` adds to constants and floors of all ``choices[*, levels, ranks]``; whether that is exact."""
     for c in range(choices.shape[0]):
         place(machine, choices[c], tables)

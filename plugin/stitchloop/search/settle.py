@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import kernels, labels, scan
 from stitchloop.search.machine import build_tables, slide_values
-from stitchloop.mapspace.space import Mapspace
 
 LOOPS = 256
 """Most loops of a nest; a nest has at most ranks x levels."""
