@@ -250,3 +250,16 @@ def test_long_cascades_are_drawn_in_bands():
     picture = to_png(figure_of(read_cascade(chain(100))))
     width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
     assert 300 < height < width < min(6000, LONGEST_SIDE)
+
+
+def test_map_ends_on_a_long_cascade_and_claims_no_proof():
+    from dataclasses import replace
+
+    from stitchloop.cascade.map import map_cascade
+
+    spec = replace(load_spec([content_root() / "arch/mambalaya.yaml"]), cascade=read_cascade(chain(90)))
+    result = map_cascade(spec)
+    assert not result.certificate.optimal
+    assert "more than 40 Einsums" in result.certificate.reason
+    for strategy in ("none", "ri", "full"):
+        assert result.values[0] <= map_cascade(spec, strategy).values[0] * (1 + 1e-9)

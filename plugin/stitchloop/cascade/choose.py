@@ -45,17 +45,17 @@ class Point:
         return Point((*self.ends, stop), tuple(a + b for a, b in zip(self.costs, added, strict=True)))
 
 
-def front(model: Model, nodes: Sequence[Node], costs: Iterable[str]) -> tuple[Point, ...]:
+def front(model: Model, nodes: Sequence[Node], costs: Iterable[str], longest: int | None = None) -> tuple[Point, ...]:
     """Groupings of the nodes, in this order, that no other beats in all the named costs at once.
 
     Each group runs with the partitioning that the model chose for it. Groups that do not fit in the buffer are left out;
-    the front is empty when that leaves nothing.
+    the front is empty when that leaves nothing. Groups of more than ``longest`` nodes are not tried.
     """
     kept = tuple(dict.fromkeys(costs))
     fronts: list[tuple[Point, ...]] = [(Point(),)]
     for stop in range(1, len(nodes) + 1):
         found: list[Point] = []
-        for start in range(stop - 1, -1, -1):
+        for start in range(stop - 1, -1 if longest is None else max(-1, stop - 1 - longest), -1):
             cost = model.group(tuple(nodes[start:stop]), nodes[start - 1] if start else None)
             if not cost.shortfall_words:
                 found += [point.then(stop, cost) for point in fronts[start]]

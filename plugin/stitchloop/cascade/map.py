@@ -12,6 +12,7 @@ from stitchloop.cascade.choose import OBJECTIVES, Point, front, undominated
 from stitchloop.cascade.endtoend import UNFUSED, no_room
 from stitchloop.cascade.evaluate import Model
 from stitchloop.cascade.machine import machine_of
+from stitchloop.cascade.optimum import EXACT_UP_TO
 from stitchloop.cascade.outputs import write_run
 from stitchloop.cascade.performance import Performance
 from stitchloop.cascade.specs import GroupSpec, group_specs
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 OPTIMAL = "optimal"
+LONGEST_GROUP = 8
+"""Nodes of the longest group that is tried, beside those of the greedy strategies, in cascades that are not solved exactly."""
 COUNTING = "cascade performance model; each group partitioned for least time"
 
 
@@ -187,22 +190,39 @@ def _best(
     """The best grouping over all orders, the front over all orders, and what is proved."""
     orders = dict.fromkeys(stitch(model.cascade, name, merge=merge, reorder=reorder).nodes for name in STRATEGIES)
     costs = tuple(cost for name in (*objective, *front_objectives) for cost in OBJECTIVES[name])
-    choices = [(nodes, point) for nodes in orders for point in front(model, nodes, costs)]
+    given = next(iter(orders))
+    exact = len(given) <= EXACT_UP_TO
+    if exact:
+        choices = [(nodes, point) for nodes in orders for point in front(model, nodes, costs)]
+    else:
+        choices = [(given, point) for point in front(model, given, costs, LONGEST_GROUP)]
+        for name in STRATEGIES:
+            stitching = stitch(model.cascade, name, merge=merge, reorder=reorder)
+            performance = model.evaluate((group.nodes for group in stitching.groups), name)
+            choices += [] if performance.shortfalls else [(stitching.nodes, _point(performance))]
     if not choices:
-        alone = model.evaluate([(node,) for node in next(iter(orders))])
+        alone = model.evaluate([(node,) for node in given])
         raise no_room(alone.shortfalls, model.machine)
     nodes, point = min(choices, key=lambda choice: tuple(choice[1].value(name) for name in objective))
     groups = point.groups(nodes)
     evaluated = Evaluated(grouping(model.cascade, groups, OPTIMAL), model.evaluate(groups, OPTIMAL))
     size = sum(2 ** (len(order) - 1) for order in orders)
     tried = sum(len(order) * (len(order) + 1) // 2 for order in orders)
-    certificate = Certificate(True, point.value(objective[0]), size, tried, time.perf_counter() - start, COUNTING)
+    seconds = time.perf_counter() - start
+    if exact:
+        certificate = Certificate(True, point.value(objective[0]), size, tried, seconds, COUNTING)
+    else:
+        tried = len(given) * LONGEST_GROUP
+        reason = f"more than {EXACT_UP_TO} Einsums: groups of up to {LONGEST_GROUP} and the greedy strategies' were tried"
+        certificate = Certificate(False, 0.0, size, tried, seconds, COUNTING, reason)
     return evaluated, undominated([p for _, p in choices], front_objectives), certificate
 
 
 def _point(performance: Performance) -> Point:
     point = Point()
-    for stop, group in enumerate(performance.groups, start=1):
+    stop = 0
+    for group in performance.groups:
+        stop += len(group.nodes)
         point = point.then(stop, group)
     return point
 
