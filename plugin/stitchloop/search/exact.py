@@ -374,8 +374,8 @@ class Search:
         bounds, primary = survey.bounds[c], self.task.primary
         nodes = scan.lay(self.machine, survey.plan, tables, self.bounds[c], survey.constants[c])
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
-        for relaxed in (True, False) if len(survey.plan.slides) else (False,):
-            least = scan.price(self.machine, survey.plan, tables, space, self.eye[primary], nodes, relaxed, space.slots)
+        for slides in (scan.NEAREST, scan.EXACT) if len(survey.plan.slides) else (scan.EXACT,):
+            least = scan.price(self.machine, survey.plan, tables, space, self.eye[primary], nodes, slides, space.slots)
             if least == np.inf:
                 bounds[:] = np.inf
                 return scan.EMPTY, None, None

@@ -1,9 +1,10 @@
 """Floors under the energy of a choice of spatial factors that need no lattice of its own.
 
-Take a level k of limited capacity that no spatial loops stand inside of. Let b be the extents of its tile and r the rank of
-the first loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: its transfer moves
-at least ``x(b)`` words per iteration into a child, where ``x(b)`` is the part of the tile that a slide does not keep, over
-the volume of b. The others move each touched word at least once. The floor is the least over all b that fit and all r.
+Take a level k of limited capacity. Let e be the extents of its tile, spatial loops inside included, and r the rank of the
+first loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: per iteration its
+transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide does not keep over the volume of e.
+The others move each touched word at least once. The floor is the least over all e that fit and all r; the floors of
+different levels add up, for they are about different transfers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from stitchloop.search import kernels
+
+GROUPS = 64
+"""Most different spatial factors inside a level for which its floor is raised."""
 
 
 def sums_ranks(machine: kernels.Machine, tensor: int) -> bool:
@@ -47,33 +51,55 @@ def raise_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any, flo
     """
     instances = _instances(choices)
     cycles = prod(float(size) for size in machine.size) / choices.prod(axis=(1, 2))
-    best = floors[:, kernels.ENERGY].copy()
     for k in range(choices.shape[1]):
         own = [q for q, child in enumerate(plan.transfer_child) if child == k]
-        if not own or not np.isfinite(machine.capacity[k]) or (choices[:, : k + 1] > 1).any():
+        if not own or not np.isfinite(machine.capacity[k]):
             continue
-        shares = _shares(machine, plan, own, k)
-        if not len(shares):
+        inside = choices[:, : k + 1].prod(axis=1)
+        groups, member = np.unique(inside, axis=0, return_inverse=True)
+        if len(groups) > GROUPS:
+            continue
+        extents = _fitting(machine, plan, k)
+        if not len(extents):
             continue
         halved = [wrapped and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
         part = np.where(halved, 0.5, 1.0)[:, None]
         prices = part * np.array([_price(machine, plan, q, choices, instances, half) for q, half in zip(own, halved)])
         least = part * np.array([_compulsory(machine, plan, q, choices, instances) for q in own])
-        moved = shares[:, :, None] * (prices * cycles)[None]
-        rest = floors[:, kernels.ENERGY] - least.sum(axis=0)
-        lowest = np.full(len(choices), np.inf)
-        for rank in range(len(machine.size)):
-            if machine.size[rank] > 1:
-                anew = [i for i, q in enumerate(own) if machine.indexes[plan.transfer_tensor[q], rank]]
-                still = [i for i in range(len(own)) if i not in anew]
-                lowest = np.minimum(lowest, moved[:, anew].sum(axis=1).min(axis=0) + least[still].sum(axis=0))
-        if np.isfinite(lowest).all():
-            best = np.maximum(best, rest + lowest * (1.0 - 1e-12))
-    floors[:, kernels.ENERGY] = best
+        shares = np.array([_boxes(machine, plan.transfer_tensor[q], extents)[1] for q in own]).T / extents.prod(axis=1)[:, None]
+        sets = {
+            tuple(bool(machine.indexes[plan.transfer_tensor[q], r]) for q in own) for r, n in enumerate(machine.size) if n > 1
+        }
+        order = np.argsort(member.ravel(), kind="stable")
+        ends = np.cumsum(np.bincount(member.ravel(), minlength=len(groups)))
+        for group, start, end in zip(groups, np.concatenate([[0], ends[:-1]]), ends):
+            those = order[start:end]
+            rows = shares[(extents % group == 0).all(axis=1)] if (group > 1).any() else shares
+            if not len(rows):
+                continue
+            weight = prices[:, those] * cycles[those] * float(group.prod())
+            lowest = np.full(len(those), np.inf)
+            for anew in sets:
+                chosen = np.array(anew)
+                moved = _least_sum(rows[:, chosen], weight[chosen])
+                lowest = np.minimum(lowest, moved + least[~chosen][:, those].sum(axis=0))
+            raised = lowest * (1.0 - 1e-12) - least[:, those].sum(axis=0)
+            floors[those, kernels.ENERGY] += np.where(np.isfinite(raised), np.maximum(raised, 0.0), 0.0)
 
 
-def _shares(machine: kernels.Machine, plan: kernels.Plan, own: list[int], level: int) -> Any:
-    """``x(b)`` of every transfer in ``own``, for the tiles b that fit and that no other tile undercuts in all of them."""
+def _least_sum(rows: Any, weight: Any) -> Any:
+    """For every column of ``weight[terms, *]`` the least ``rows[*, terms] @ weight``."""
+    if not rows.shape[1]:
+        return np.zeros(weight.shape[1])
+    rows = np.unique(rows, axis=0)
+    best = np.full(weight.shape[1], np.inf)
+    for start in range(0, len(rows), 256):
+        best = np.minimum(best, (rows[start : start + 256] @ weight).min(axis=0))
+    return best
+
+
+def _fitting(machine: kernels.Machine, plan: kernels.Plan, level: int) -> Any:
+    """Extents of tiles (temporal and spatial loops together) whose kept tensors fit into the level."""
     extents = np.ones((1, len(machine.size)))
     for rank in range(len(machine.size)):
         steps = machine.divisors[rank, : machine.divisor_count[rank]].astype(float)
@@ -82,15 +108,8 @@ def _shares(machine: kernels.Machine, plan: kernels.Plan, own: list[int], level:
         kept = sum(_boxes(machine, t, grown)[0] for t in np.nonzero(plan.kept[level])[0])
         extents = grown[kept <= machine.capacity[level]]
         if not len(extents):
-            return np.zeros((0, len(own)))
-    volumes = extents.prod(axis=1)
-    shares = np.array([_boxes(machine, plan.transfer_tensor[q], extents)[1] / volumes for q in own]).T
-    shares = np.unique(shares, axis=0)
-    keep: list[Any] = []
-    for row in shares:
-        if not any((other <= row).all() for other in keep):
-            keep.append(row)
-    return np.array(keep)
+            break
+    return extents
 
 
 def _boxes(machine: kernels.Machine, tensor: Any, extents: Any) -> tuple[Any, Any]:

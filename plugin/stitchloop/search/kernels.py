@@ -520,52 +520,23 @@ def priced(rate: Any, share: float, reads: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-def value_payments(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, relaxed: bool, out: Any) -> None:
-    """``out[payment, node]``: what the payments cost at ``rates``.
-
-    With ``relaxed``, a lower bound of what they cost in a slide of any bound.
-    """
+def value_payments(plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
+    """``out[payment, node]``: what the payments cost at ``rates``."""
     for q in range(plan.transfer_tensor.shape[0]):
         fill, read, update, inside, outside = rates[q, 0], rates[q, 1], rates[q, 2], rates[q, 3], rates[q, 4]
         own, whole, linear_fill, linear_read, linear_update = rates[q, 5], rates[q, 6], rates[q, 7], rates[q, 8], rates[q, 9]
         share, reads, into = tables.share[q], tables.reads[q], tables.value_of_transfer[q]
-        moving = tables.scratch
         for p in range(nodes):
-            moving[p] = 1.0
-        if relaxed:
-            least_moving(machine, plan, tables, q, nodes, moving)
-        for p in range(nodes):
-            fills = max(0.0, share[p] * moving[p] - own)
-            again = max(0.0, reads[p] * moving[p] - whole)
-            back = reads[p] * moving[p]
-            energy = fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(back / outside)
-            into[p] = energy + linear_fill * fills + linear_read * again + linear_update * back
+            fills = max(0.0, share[p] - own)
+            again = max(0.0, reads[p] - whole)
+            energy = fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(reads[p] / outside)
+            into[p] = energy + linear_fill * fills + linear_read * again + linear_update * reads[p]
     for k in range(plan.pay_first.shape[0]):
         for p in range(nodes):
             out[k, p] = tables.value_of_transfer[plan.pay_first[k], p]
         for q in range(plan.pay_first[k] + 1, plan.pay_last[k]):
             for p in range(nodes):
                 out[k, p] += tables.value_of_transfer[q, p]
-
-
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def least_moving(machine: Machine, plan: Plan, tables: Tables, q: int, nodes: int, moving: Any) -> None:
-    """``moving[node]``: a lower bound of the share of its tile that a child gets anew at each step of a slide."""
-    t, child = plan.transfer_tensor[q], plan.transfer_child[q]
-    if child < 0:
-        return
-    for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1]):
-        first, last = machine.expression_term[e], machine.expression_term[e + 1]
-        if last < first + 2:
-            continue
-        for p in range(nodes):
-            length, least = 1.0, INF
-            for k in range(first, last):
-                r = machine.term_rank[k]
-                distance = machine.term_coefficient[k] * tables.extent[r, p] * tables.inner[child + 1, r]
-                length += distance - machine.term_coefficient[k]
-                least = min(least, distance)
-            moving[p] = min(moving[p], (least - 1e-9) / length)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -630,6 +601,37 @@ def slide_value(machine: Machine, plan: Plan, tables: Tables, rates: Any, slide:
         saved = stays * trips * (1.0 - 1.0 / bound)
         total += priced(rates[q], np.rint(share - saved), np.rint(reads - saved * (reads / share)))
     return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+def relax_slides(machine: Machine, plan: Plan, tables: Tables, rates: Any, nodes: int, endless: bool, out: Any) -> None:
+    """``out[slide * nodes + node]``: a lower bound of the slide's values over all bounds.
+
+    The bound is taken as large as what is left of the rank, or without end if ``endless``.
+    """
+    for slide in range(plan.slides.shape[0]):
+        at = slide * nodes
+        tables.slide_start[slide] = at
+        payment, level, rank = plan.slides[slide, 0], plan.slides[slide, 1], plan.slides[slide, 2]
+        most = float(tables.value[rank, tables.count[rank] - 1])
+        extent = tables.extent[rank]
+        for p in range(nodes):
+            out[at + p] = 0.0
+        for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+            t, child = plan.transfer_tensor[q], plan.transfer_child[q]
+            staying = tables.scratch
+            fill_staying(machine, tables, q, t, child, level, rank, nodes, staying)
+            fill, read, update, inside, outside = rates[q, 0], rates[q, 1], rates[q, 2], rates[q, 3], rates[q, 4]
+            own, whole = rates[q, 5], rates[q, 6]
+            linear_fill, linear_read, linear_update = rates[q, 7], rates[q, 8], rates[q, 9]
+            for p in range(nodes):
+                part = 1.0 if endless else 1.0 - extent[p] / most
+                left = 1.0 - (part + 1e-12) * staying[p] / tables.share[q, p]
+                share, reads = tables.share[q, p] * left, tables.reads[q, p] * left
+                fills, again = max(0.0, share - own), max(0.0, reads - whole)
+                vectors = fill * np.ceil(fills / inside) + read * np.ceil(again / outside)
+                vectors += update * np.ceil(reads / outside)
+                out[at + p] += vectors + (linear_fill * fills + linear_read * again + linear_update * reads)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
@@ -723,7 +725,7 @@ def run_program(
 ) -> None:
     """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest.
 
-    ``payments`` and ``slides`` are priced; with ``relaxed``, slides cost what their payments say. ``buffers`` is the cost of
+    ``payments`` and ``slides`` are priced; with ``relaxed``, slides by :func:`relax_slides`. ``buffers`` is the cost of
     keeping a word.
     """
     ops = plan.ops
@@ -780,12 +782,16 @@ def run_program(
                         target[p] = cost[p]
                 continue
             if kind == SLIDE and relaxed:
-                if ops[o, 12]:
-                    continue
                 for s in range(ops[o, 10], ops[o, 11]):
-                    paid = payments[plan.slides[plan.op_slides[s], 0]]
+                    first = tables.slide_start[plan.op_slides[s]]
                     for p in range(nodes):
-                        cost[p] += paid[p]
+                        cost[p] += slides[first + p]
+                if ops[o, 12]:
+                    for p in range(nodes):
+                        total = cost[p] + origin[p]
+                        if total < target[p]:
+                            target[p] = total
+                    continue
             elif kind == SLIDE:
                 run_slide(plan, tables, o, nodes, cost, target, origin, slides)
                 continue

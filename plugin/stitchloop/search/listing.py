@@ -119,7 +119,7 @@ class Bounds:
                     tables.reads[q, :nodes] *= 0.5
         scale, sums, goals = scan.scale_of(search.task, tables), np.zeros(len(search.eye)), np.zeros(labels.GOALS)
         for m in (kernels.ENERGY, *range(1, search.task.resources + 1), *search.counted):
-            sums[m] = scan.price(machine, plan, tables, own, search.eye[m], nodes, True, own.slots)
+            sums[m] = scan.price(machine, plan, tables, own, search.eye[m], nodes, scan.ENDLESS, own.slots)
         if not np.isfinite(sums[kernels.ENERGY]):
             return [np.inf]
         labels.rate(scale, sums, sums[kernels.ENERGY], goals)

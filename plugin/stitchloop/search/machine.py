@@ -209,12 +209,12 @@ def _axes(space: Mapspace) -> list[int]:
 
 
 def slide_values(machine: kernels.Machine, plan: kernels.Plan, nodes: int) -> int:
-    """Most values that :func:`stitchloop.search.kernels.value_slides` writes over lattices of up to ``nodes`` nodes."""
+    """Most values of slides, exact or relaxed, over lattices of up to ``nodes`` nodes."""
     total = 0
     for rank in plan.slides[:, 2]:
         own = divisors(int(machine.size[rank]))
         pairs = sum(later % earlier == 0 for i, earlier in enumerate(own) for later in own[i + 1 :])
-        total += nodes * pairs // len(own) + 1
+        total += nodes * max(pairs, len(own)) // len(own) + 1
     return total
 
 

@@ -17,6 +17,7 @@ from stitchloop.search.kernels import (
     lay_lattice,
     mix_metrics,
     place,
+    relax_slides,
     run_program,
     value_payments,
     value_slides,
@@ -109,14 +110,20 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
     return nodes
 
 
-def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, relaxed: bool, slots: Any) -> float:
-    """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest."""
+EXACT, NEAREST, ENDLESS = range(3)
+"""How slides are priced: each bound apart, or as if the bound were all that is left of the rank, or without end."""
+
+
+def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, slides: int, slots: Any) -> float:
+    """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest. Exact, or with cheaper slides."""
     mix_metrics(machine, plan, tables, mix, space.rates)
-    value_payments(machine, plan, tables, space.rates, nodes, relaxed, space.payments)
-    if not relaxed:
+    value_payments(plan, tables, space.rates, nodes, space.payments)
+    if slides == EXACT:
         value_slides(machine, plan, tables, space.rates, nodes, space.slides)
-    buffers = mix[machine.buffer_metric]
-    run_program(plan, machine, tables, buffers, nodes, space.payments, space.slides, relaxed, slots)
+    else:
+        relax_slides(machine, plan, tables, space.rates, nodes, slides == ENDLESS, space.slides)
+    buffers = float(mix[machine.buffer_metric])
+    run_program(plan, machine, tables, buffers, nodes, space.payments, space.slides, slides != EXACT, slots)
     return float(slots[plan.root, 0])
 
 

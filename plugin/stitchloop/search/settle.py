@@ -88,7 +88,7 @@ class Settler:
         if len(self.mixes) == len(self.tables_of_mixes):
             return None
         table = self.tables_of_mixes[len(self.mixes)]
-        least = scan.price(self.machine, self.plan, self.tables, self.space, weights, self.nodes, False, table)
+        least = scan.price(self.machine, self.plan, self.tables, self.space, weights, self.nodes, scan.EXACT, table)
         if len(self.mixes) < len(self.tracked):
             self.costs.append(self.space.payments[:, : self.nodes].copy())
         self.mixes.append(weights)
