@@ -19,6 +19,7 @@ from stitchloop.cli.options import (
     positive,
     read_spec,
 )
+from stitchloop.errors import InputError
 
 if TYPE_CHECKING:
     from stitchloop.spec import Spec
@@ -61,6 +62,15 @@ def map_command(
         str, typer.Option(help="Softmax between two Einsums: none, added (to the time) or overlapped.", rich_help_panel=FUSED)
     ] = "none",
     softmax_ops: Annotated[float, typer.Option(help="Operations of softmax per element.", rich_help_panel=FUSED)] = 10.0,
+    softmax_lanes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Operations of softmax per cycle; one for each array column if left out.", rich_help_panel=FUSED
+        ),
+    ] = None,
+    stationarity: Annotated[
+        str, typer.Option(help="Options inside the array that each Einsum may choose from, by commas.", rich_help_panel=FUSED)
+    ] = "WS,IS,OS",
     arrays: Annotated[
         str, typer.Option(help="Several PE arrays split one head, or take heads of their own.", rich_help_panel=FUSED)
     ] = "split",
@@ -112,10 +122,14 @@ def map_command(
 
         summary = run_cascade(_with_options(spec, objective, pareto, changes, named=True), output, strategy)
     elif spec.workload is not None and len(spec.workload.einsums) > 1:
+        if imperfect and perfect:
+            raise InputError("--perfect", "together with --imperfect", "give one of them; fused work is imperfect by itself")
         spec = _with_options(spec, objective, pareto, changes, named=True)
         fused = {
             "softmax": softmax,
             "softmax_ops": softmax_ops,
+            "softmax_lanes": softmax_lanes,
+            "stationarity": tuple(dict.fromkeys(name.strip().upper() for name in stationarity.split(",") if name.strip())),
             "arrays": arrays,
             "reconfigurable": reconfigurable,
             "perfect": perfect,

@@ -110,6 +110,8 @@ class _Checker:
             self._check_storage(structure, path)
             self._check_joint(structure, path)
         self._check_loops(structure, self.mapping.nodes, (), tuple(structure.paths))
+        for path in structure.paths.values():
+            self._check_once(path)
         return structure
 
     def _fail(self, address: Address, found: str, mend: str) -> None:
@@ -158,6 +160,13 @@ class _Checker:
             unused = [name for name in point.node.tensors if name not in below]
             if unused:
                 self._fail(point.address, f"'{unused[0]}' is stored above no Einsum that uses it", "drop it or move the node")
+
+    def _check_once(self, path: Path) -> None:
+        """A memory that held a tensor twice would need the space of both blocks and move nothing between them."""
+        for tensor in path.einsum.tensors:
+            for outer, inner in pairwise(path.storages_of(tensor.name)):
+                if inner.node.target == outer.node.target:
+                    self._fail(inner.address, f"'{tensor.name}' twice in target {inner.node.target}", "store it there once")
 
     def _check_joint(self, structure: Structure, path: Path) -> None:
         """An Einsum whose outputs are read must meet its readers at one branch, below the tensor's storage."""

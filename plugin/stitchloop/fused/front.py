@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,13 +10,14 @@ import numpy as np
 from stitchloop.fused.block import CELLS, SLACK, Block, Candidate, candidate, infeasible
 from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.options import OBJECTIVES
-from stitchloop.fused.select import descend
+from stitchloop.fused.select import Stopped, descend
 
 
 class Front:
     """A Pareto front as it grows."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], deadline: float | None = None) -> None:
+        self.deadline = deadline
         self.places = [OBJECTIVES.index(name) for name in names]
         self.points = np.empty((len(self.places), 0))
         self.stairs = Stairs(self.points)
@@ -27,12 +29,15 @@ class Front:
         return ~self.stairs.beat(flat).reshape(bounds.shape[1:])
 
     def check_time(self) -> None:
-        """A front is wanted whole."""
+        """Raise :class:`Stopped` when the deadline has passed and there are points to return."""
+        if self.deadline is not None and self.members and time.monotonic() > self.deadline:
+            raise Stopped
 
     def take(self, block: Block, rows: np.ndarray, at: np.ndarray) -> None:
         """Evaluate all placements of the given cells."""
         step = max(1, CELLS // len(block.ev.combos) // 8)
         for start in range(0, len(rows), step):
+            self.check_time()
             r, c = rows[start : start + step], at[start : start + step]
             if start:
                 left = self.may_improve(block.bounds[:, r, c])
@@ -53,13 +58,24 @@ class Front:
         self.stairs = Stairs(self.points)
 
 
-def pareto(ev: Evaluator, names: Sequence[str]) -> list[Candidate]:
-    """The Pareto front of two or three objectives over all rows, tilings and placements, sorted by the first."""
-    front = Front(names)
-    descend(ev, front)
+def pareto(ev: Evaluator, names: Sequence[str], time_limit: float | None = None) -> tuple[list[Candidate], str]:
+    """The Pareto front of two or three objectives over all rows, tilings and placements, sorted by the first.
+
+    Returns the points, and why the search ended before the front was whole (empty: it is whole).
+    """
+    front = Front(names, None if time_limit is None else time.monotonic() + time_limit)
+    stopped = ""
+    try:
+        descend(ev, front)
+    except Stopped:
+        stopped = f"the time limit of {time_limit:g} s passed"
+    except KeyboardInterrupt:
+        if not front.members:
+            raise
+        stopped = "interrupted"
     if not front.members:
         raise infeasible(ev)
-    return [front.members[i] for i in np.lexsort(front.points[::-1])]
+    return [front.members[i] for i in np.lexsort(front.points[::-1])], stopped
 
 
 class Stairs:
@@ -112,4 +128,9 @@ def _undominated(points: np.ndarray, ties: np.ndarray) -> np.ndarray:
         mine = points[:, part]
         beats = (mine[:, :, None] <= mine[:, None, :] * SLACK).all(axis=0)
         kept = np.concatenate([kept, part[~np.triu(beats, 1).any(axis=0)]])
-    return kept
+    # Values that tie but for rounding may stand in the wrong order: a later point may beat an earlier one.
+    for start in range(0, len(kept) - 1, 512):
+        mine, others = points[:, kept[start : start + 512]], points[:, kept[start:]]
+        beats = (others[:, :, None] <= mine[:, None, :] * SLACK).all(axis=0)
+        kept[start : start + 512] = np.where(np.tril(beats, -1).any(axis=0), -1, kept[start : start + 512])
+    return kept[kept >= 0]

@@ -25,6 +25,12 @@ from stitchloop.fused.shape import Shape
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
 
+LARGEST_IMPERFECT = 1 << 22
+"""Rank size up to which every tile size is looked at."""
+LARGEST_PERFECT = 1 << 44
+"""Rank size up to which the divisors are."""
+MOST_SOFTMAX_OPS = 1e6
+
 COUNTING = "closed forms of fused chains, sound convention"
 
 
@@ -49,8 +55,13 @@ def map_fused(spec: Spec, options: FusedOptions | None = None) -> FusedResult:
         missing = "architecture" if spec.architecture is None else "problem"
         raise InputError(Place(", ".join(spec.files) or None), f"no {missing} section", "add the file that holds it")
     options = checked(options or options_of(spec))
-    machine = machine_of(spec.architecture, options.capacity)
-    return map_shape(shape_of(spec.workload), machine, options)
+    try:
+        machine, shape = machine_of(spec.architecture, options.capacity), shape_of(spec.workload)
+        check_sizes(shape, options)
+    except InputError as error:
+        place = error.place if error.place.file else replace(error.place, file=", ".join(spec.files) or None)
+        raise InputError(place, error.found, error.mend) from None
+    return map_shape(shape, machine, options)
 
 
 def options_of(spec: Spec) -> FusedOptions:
@@ -75,8 +86,29 @@ def checked(options: FusedOptions) -> FusedOptions:
         raise InputError(Place("--pareto"), f"{len(options.pareto)} objectives", "a front of two or three")
     if not options.stationarity or set(options.stationarity) - {"WS", "IS", "OS"}:
         raise InputError(Place("--stationarity"), f"'{', '.join(options.stationarity)}'", "some of WS, IS, OS")
+    if not 0 <= options.softmax_ops <= MOST_SOFTMAX_OPS:
+        raise InputError(Place("--softmax-ops"), f"{options.softmax_ops:g}", f"a number from 0 to {MOST_SOFTMAX_OPS:g}")
+    if options.softmax_lanes is not None and options.softmax_lanes < 1:
+        raise InputError(Place("--softmax-lanes"), f"{options.softmax_lanes}", "at least 1 operation per cycle")
     mapspace(options.ablation)
     return options
+
+
+def check_sizes(shape: Shape, options: FusedOptions) -> None:
+    """Refuse rank sizes whose tile sizes nobody can go through.
+
+    Raises
+    ------
+    InputError
+        Above :data:`LARGEST_IMPERFECT`, or :data:`LARGEST_PERFECT` where tile sizes divide.
+    """
+    largest = LARGEST_PERFECT if options.perfect else LARGEST_IMPERFECT
+    for rank in sorted(shape.structure.looped):
+        if shape.sizes[rank] > largest:
+            perfect = not options.perfect and shape.sizes[rank] <= LARGEST_PERFECT
+            mend = "add --perfect for tile sizes that divide it" if perfect else f"sizes up to {largest} are mapped"
+            place = Place(None, ("problem", shape.rank_names[rank]))
+            raise InputError(place, f"size {shape.sizes[rank]}, above {largest}", mend)
 
 
 def _names(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,7 +134,7 @@ def map_shape(shape: Shape, machine: Machine, options: FusedOptions) -> FusedRes
     evaluator = Evaluator(shape, machine, options, pruned.rows, fold=_may_fold(options.objectives[:1]))
     found = search(evaluator, options.order, options.time_limit)
     winner = _mapped(evaluator, found.candidate)
-    front = _front(evaluator, options)
+    front, front_stopped = _front(evaluator, options)
     seconds = time.perf_counter() - start
     certificate = Certificate(
         not found.stopped,
@@ -113,7 +145,10 @@ def map_shape(shape: Shape, machine: Machine, options: FusedOptions) -> FusedRes
         COUNTING,
         found.stopped,
     )
-    result = FusedResult(shape, machine, options, winner, certificate, front, notes=_notes(shape, machine, options))
+    notes = _notes(shape, machine, options)
+    if front_stopped:
+        notes = (*notes, f"Pareto front: {front_stopped}; the points found so far, better ones may be missing")
+    result = FusedResult(shape, machine, options, winner, certificate, front, front_stopped, notes=notes)
     if not options.unfused or len(shape.structure.ops) == 1:
         return result
     groupings = Groupings(shape, machine, options, map_shape)
@@ -133,12 +168,14 @@ def _may_fold(wanted: tuple[str, ...]) -> bool:
     return "buffer" not in wanted
 
 
-def _front(evaluator: Evaluator, options: FusedOptions) -> tuple[Mapped, ...]:
+def _front(evaluator: Evaluator, options: FusedOptions) -> tuple[tuple[Mapped, ...], str]:
+    """The front, and why it is not whole."""
     if not options.pareto:
-        return ()
+        return (), ""
     if evaluator.folded is not None and not _may_fold(options.pareto):
         evaluator = Evaluator(evaluator.shape, evaluator.machine, options, evaluator.rows, fold=False)
-    return tuple(_mapped(evaluator, candidate) for candidate in pareto(evaluator, options.pareto))
+    candidates, stopped = pareto(evaluator, options.pareto, options.time_limit)
+    return tuple(_mapped(evaluator, candidate) for candidate in candidates), stopped
 
 
 def mapspace_size(evaluator: Evaluator, pruned: Pruned) -> int:
@@ -171,6 +208,8 @@ def _notes(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[str, 
         notes.append("array shapes are chosen for each Einsum (reconfigurable array)")
     if options.ablation != "full":
         notes.append(f"smaller mapspace on request: {options.ablation}")
+    if any(i.stride > i.window for op in shape.structure.ops for i in (*op.ranges, *(i for o in op.operands for i in o.index))):
+        notes.append("where a stride is longer than its window, the words between, which nobody reads, are counted too")
     if any(i.window > i.stride for op in shape.structure.ops for o in op.operands for i in o.index):
         notes.append(
             "where a sliding loop starts over, halo rows that happen to lie in the buffer still are counted as read again"

@@ -41,8 +41,9 @@ def run(spec: Spec, directory: Path, convention: str = "sound") -> Summary:
     if spec.workload is None or not isinstance(mapping, FusedMapping):
         files = ", ".join(spec.files) or "the input"
         raise InputError(files, "a list of Einsums or a fused mapping is missing", "give the file that holds it")
+    place = Place(", ".join(spec.files) or None, ("mapping",))
+    levels = _levels(spec.architecture, mapping, place)
     stats = evaluate_fused(spec.workload, mapping, chosen)
-    levels = _levels(spec.architecture, mapping)
     if chosen == "sound":
         _check_capacity(stats, levels)
     document = stats_document(spec.workload, mapping, stats, spec.architecture)
@@ -84,14 +85,14 @@ def stats_document(
     }
 
 
-def _levels(architecture: Architecture | None, mapping: FusedMapping) -> dict[int, Level]:
+def _levels(architecture: Architecture | None, mapping: FusedMapping, place: Place | None = None) -> dict[int, Level]:
     """The storage level of each target; none without an architecture."""
     if architecture is None:
         return {}
     storage = tuple(reversed(architecture.storage))
     if max(mapping.targets, default=0) >= len(storage):
         found = f"target {max(mapping.targets)} and {len(storage)} storage levels in the architecture"
-        raise InputError(Place(None, ("mapping",)), found, f"use targets 0 to {len(storage) - 1}")
+        raise InputError(place or Place(None, ("mapping",)), found, f"use targets 0 to {len(storage) - 1}")
     return {target: storage[target] for target in mapping.targets}
 
 

@@ -71,6 +71,8 @@ class FusedResult:
     certificate : Certificate
     pareto : tuple of Mapped
         The front of ``options.pareto``, sorted by its first objective.
+    pareto_stopped : str
+        Why the front is not whole; empty when it is.
     unfused : Grouped or None
         Each Einsum alone. None when it was not asked for or when some Einsum alone fits no buffer.
     grouping : Grouped or None
@@ -83,6 +85,7 @@ class FusedResult:
     best: Mapped
     certificate: Certificate
     pareto: tuple[Mapped, ...] = ()
+    pareto_stopped: str = ""
     unfused: Grouped | None = None
     grouping: Grouped | None = None
     notes: tuple[str, ...] = ()
@@ -141,6 +144,7 @@ class FusedResult:
             "reason": c.reason,
             "pareto": [{"values": list(p.values(self.options.pareto)), "mapping": self.mapping_json(p)} for p in self.pareto],
             "pareto_objectives": list(self.options.pareto),
+            "pareto_complete": not self.pareto_stopped,
             "unfused": self._grouped_json(self.unfused),
             "best_grouping": self._grouped_json(self.grouping),
             "notes": list(self.notes),

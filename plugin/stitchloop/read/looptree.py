@@ -25,6 +25,8 @@ NODE_KEYS = {
 }
 MOST_NODES = 10_000
 MOST_DEPTH = 64
+MOST_ABOVE = 128
+"""Nodes from the root down to one leaf."""
 _TERM = re.compile(r"\s*([+-])?\s*(?:(\d+)\s*\*?\s*)?([A-Za-z_]\w*)?(?:\s*\*\s*(\d+))?\s*")
 _BOUNDS = re.compile(r"\(?\s*(-?\d+)\s*(<=|<)\s*([A-Za-z_]\w*)\s*(<=|<)\s*(-?\d+)\s*\)?\Z")
 _AND = re.compile(r"\s+and\s+|\s*&&\s*|\s+AND\s+")
@@ -64,7 +66,7 @@ def read_fused_mapping(section: Field, workload: Workload | None = None) -> Fuse
     kind = section.need("type").text()
     if kind != "fused":
         section.need("type").fail(f"a mapping of type '{kind[:40]}'", "write 'type: fused'")
-    mapping = FusedMapping(_nodes(section.need("nodes"), [0], 0))
+    mapping = FusedMapping(_nodes(section.need("nodes"), [0], 0, 0))
     if workload is not None:
         checked(workload, mapping, section.place)
     return mapping
@@ -148,6 +150,8 @@ def _terms(text: str, ranks: tuple[str, ...], projection: Field) -> tuple[Term, 
             projection.fail(f"'{rank[:40]}' in projection {projection.shown()}", nearest(rank, ranks, "ranks are"))
         if len(before or "") > 18 or len(after or "") > 18:
             fail("a huge coefficient")
+        if int(before or 1) * int(after or 1) == 0:
+            fail(f"coefficient 0 of '{rank}'")
         coefficient = int(before or 1) * int(after or 1)
         found[rank] = found.get(rank, 0) + (-coefficient if sign == "-" else coefficient)
         at = match.end()
@@ -186,17 +190,19 @@ def _sizes(instance: Field, ranks: tuple[str, ...]) -> dict[str, int]:
 # Mapping
 
 
-def _nodes(field: Field, seen: list[int], depth: int) -> tuple[Node, ...]:
+def _nodes(field: Field, seen: list[int], depth: int, above: int) -> tuple[Node, ...]:
     if depth > MOST_DEPTH:
         field.fail(f"branches nested more than {MOST_DEPTH} deep", "flatten the tree")
     items = field.items()
     seen[0] += len(items)
     if seen[0] > MOST_NODES:
         field.fail(f"more than {MOST_NODES} nodes", "map fewer Einsums at once")
-    return tuple(_node(item, seen, depth) for item in items)
+    if above + len(items) > MOST_ABOVE:
+        field.fail(f"{above + len(items)} nodes above one another", f"use at most {MOST_ABOVE} from the root to a leaf")
+    return tuple(_node(item, seen, depth, above + at) for at, item in enumerate(items))
 
 
-def _node(item: Field, seen: list[int], depth: int) -> Node:
+def _node(item: Field, seen: list[int], depth: int, above: int) -> Node:
     kind = item.need("type").text()
     if kind not in NODE_KEYS:
         item.need("type").fail(f"node type '{kind[:40]}'", nearest(kind, NODE_KEYS, "types are"))
@@ -216,7 +222,7 @@ def _node(item: Field, seen: list[int], depth: int) -> Node:
     if not branches:
         item.need("branches").fail("no branches", "give one list of nodes for each branch")
     order: BranchKind = "sequential" if kind == "sequential" else "pipeline"
-    return Branch(order, tuple(_nodes(branch, seen, depth + 1) for branch in branches))
+    return Branch(order, tuple(_nodes(branch, seen, depth + 1, above + 1) for branch in branches))
 
 
 def _target(item: Field) -> int:

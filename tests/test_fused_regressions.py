@@ -1,0 +1,163 @@
+"""Faults that were found in fused mapping, each as a test named after what went wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fused_chains import MACHINE, conv_pair, gemm_chain, gemm_pair
+from stitchloop.architecture import Architecture
+from stitchloop.cli.map import map_command
+from stitchloop.errors import InputError
+from stitchloop.fused.check import checked as checked_tree
+from stitchloop.fused.front import _undominated
+from stitchloop.fused.map import LARGEST_IMPERFECT, LARGEST_PERFECT, check_sizes, checked, map_fused, map_shape
+from stitchloop.fused.model_command import run as run_model
+from stitchloop.fused.options import FusedOptions
+from stitchloop.fused.pair import shape_of
+from stitchloop.fused.tree import Branch, Compute, FusedMapping, Storage, Temporal
+from stitchloop.read import load_spec
+from stitchloop.read.fields import Field
+from stitchloop.read.looptree import MOST_ABOVE, read_fused_mapping, read_workload
+from stitchloop.spec import Spec
+from stitchloop.workload import Workload
+
+ROOT = Path(__file__).parent.parent
+
+
+def nvdla() -> Architecture:
+    architecture = load_spec([ROOT / "arch" / "nvdla_like.yaml"]).architecture
+    assert architecture is not None
+    return architecture
+
+
+def test_a_point_that_rounding_puts_first_is_dropped_from_the_front():
+    """Equal energies but for the last bit, and the later point is faster: only that one belongs to the front."""
+    points = np.array([[11.0, 11.0], [47419.439999999995, 47419.44000000001], [188.0, 168.0]])
+    assert _undominated(points, points).tolist() == [1]
+
+
+def test_fronts_of_values_with_rounding_errors():
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        count = int(rng.integers(1, 1200))
+        whole = rng.integers(1, 12, (3, count)).astype(float)
+        found = _undominated(whole * (1 + rng.integers(-2, 3, whole.shape) * 1e-15), whole)
+        distinct = np.unique(whole, axis=1)
+        alone = [(distinct <= distinct[:, [i]]).all(axis=0).sum() == 1 for i in range(distinct.shape[1])]
+        assert len(found) == sum(alone)
+        assert {tuple(whole[:, i]) for i in found} == {tuple(p) for p in distinct[:, alone].T}
+
+
+@pytest.mark.parametrize("ops", [-3.0, float("nan"), float("inf"), 1e300])
+def test_softmax_operations_out_of_range_are_refused(ops):
+    """Not a number once read 'no fused mapping fits the buffer'."""
+    with pytest.raises(InputError, match="--softmax-ops"):
+        checked(FusedOptions(softmax="added", softmax_ops=ops))
+
+
+def test_softmax_without_lanes_is_refused():
+    with pytest.raises(InputError, match="--softmax-lanes"):
+        checked(FusedOptions(softmax="added", softmax_lanes=0))
+
+
+def test_sizes_beyond_every_tile_size_are_refused_by_name():
+    """10**12 points once ended in 'not enough memory', with the name of another command's option."""
+    shape = shape_of(gemm_pair(10**12, 4, 6, 5))
+    with pytest.raises(InputError, match=r"problem.I2: size 1000000000000, above \d+; add --perfect"):
+        check_sizes(shape, FusedOptions())
+    check_sizes(shape, FusedOptions(perfect=True))
+    assert map_shape(shape, MACHINE, FusedOptions(perfect=True, unfused=False)).certificate.optimal
+    check_sizes(shape_of(gemm_pair(LARGEST_IMPERFECT, 4, 6, 5)), FusedOptions())
+    with pytest.raises(InputError, match="sizes up to"):
+        check_sizes(shape_of(gemm_pair(LARGEST_PERFECT + 1, 4, 6, 5)), FusedOptions(perfect=True))
+
+
+def test_faults_of_the_workload_name_the_files():
+    """A chain that does not fit together was once said to be in '<input>'."""
+    workload = Workload((gemm_pair(8, 4, 6, 5).einsums[0], gemm_pair(7, 4, 6, 5).einsums[1]))
+    with pytest.raises(InputError, match=r"^a.yaml, p.yaml: problem.Consumer: it reads 7 words"):
+        map_fused(Spec(nvdla(), workload, files=("a.yaml", "p.yaml")))
+
+
+def test_imperfect_and_perfect_exclude_each_other(tmp_path):
+    with pytest.raises(InputError, match="--perfect: together with --imperfect"):
+        map_command([Path("nvdla_like"), Path("problems/mlp/768_64_384_64")], tmp_path, imperfect=True, perfect=True)
+
+
+def test_stationarity_and_softmax_lanes_are_switches(tmp_path):
+    files = [ROOT / "arch" / "nvdla_like.yaml", ROOT / "problems" / "attention" / "bert_base.yaml"]
+    map_command(files, tmp_path, objective="latency", stationarity="ws, is", softmax="added", softmax_lanes=1024)
+    found, stats = (json.loads((tmp_path / name).read_text()) for name in ("result.json", "stats.json"))
+    assert {text.split(",")[0] for text in found["mapping"]["array"].values()} <= {"WS", "IS"}
+    assert stats["softmax_cycles"] == 10 * 512 * 512 * 12 // 1024
+
+
+def test_unread_words_between_strides_are_mentioned():
+    """A stride of two with a window of one: figures are upper bounds there, and the output says so."""
+    result = map_shape(shape_of(conv_pair(5, 3, 4, 2, first=1, second=1, stride=2)), MACHINE, FusedOptions(unfused=False))
+    assert any("stride is longer than its window" in note for note in result.notes)
+
+
+def test_a_coefficient_of_zero_is_refused():
+    spaces = [
+        {"name": "A", "projection": "[ 0*I1, K1 ]"},
+        {"name": "S", "projection": "[ I1 ]", "read_write": True},
+    ]
+    shape = {"name": "P", "dimensions": ["I1", "K1"], "data_spaces": spaces}
+    with pytest.raises(InputError, match="coefficient 0 of 'I1'"):
+        read_workload(Field([{"shape": shape, "instance": "0 <= I1 < 8 and 0 <= K1 < 4"}]))
+
+
+def test_thousands_of_loops_are_refused():
+    """Three thousand loops above one branch once ended in a traceback; as many as are admitted are evaluated."""
+    loops = [{"type": "temporal", "rank": "I2", "tile_shape": 4}] * 3000
+    with pytest.raises(InputError, match=f"use at most {MOST_ABOVE} from the root to a leaf"):
+        read_fused_mapping(Field({"type": "fused", "nodes": loops}))
+
+
+def tree(*inside: Storage, loops: int = 1) -> FusedMapping:
+    first = (*inside, Compute("Producer", 2))
+    return FusedMapping(
+        (
+            Storage(0, ("A", "B", "D", "E")),
+            *(Temporal("I2", 4) for _ in range(loops)),
+            Storage(1, ("S", "A", "B", "D", "E")),
+            Branch("sequential", (first, (Compute("Consumer", 2),))),
+        )
+    )
+
+
+def test_as_many_loops_as_are_admitted_are_evaluated(tmp_path):
+    mapping = tree(loops=MOST_ABOVE - 4)
+    run_model(Spec(nvdla(), gemm_pair(8, 4, 6, 5), fused_mapping=mapping), tmp_path)
+    assert (tmp_path / "stats.json").exists()
+
+
+def test_a_tensor_twice_in_one_memory_is_refused():
+    """Both blocks were charged, and words were moved from the memory to itself."""
+    checked_tree(gemm_pair(8, 4, 6, 5), tree())
+    with pytest.raises(InputError, match="'B' twice in target 1; store it there once"):
+        checked_tree(gemm_pair(8, 4, 6, 5), tree(Storage(1, ("B",))))
+
+
+def test_more_targets_than_levels_name_the_files(tmp_path):
+    spec = Spec(nvdla(), gemm_pair(8, 4, 6, 5), fused_mapping=tree(Storage(9, ("B",))), files=("p.yaml", "m.yaml"))
+    with pytest.raises(InputError, match=r"^p.yaml, m.yaml: mapping: target 9 and 3 storage levels"):
+        run_model(spec, tmp_path)
+
+
+def test_a_time_limit_holds_for_fronts_too():
+    """The front of a chain ran on for minutes after the limit."""
+    shape = shape_of(gemm_chain(64, [784, 512, 256, 10]))
+    options = FusedOptions(("buffer",), ("energy", "latency", "buffer"), unfused=False, time_limit=0.3)
+    start = time.monotonic()
+    result = map_shape(shape, MACHINE, options)
+    assert time.monotonic() - start < 30
+    assert result.pareto
+    assert result.as_json()["pareto_complete"] is False
+    assert any("Pareto front: the time limit" in note for note in result.notes)
