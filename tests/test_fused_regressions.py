@@ -15,7 +15,7 @@ from stitchloop.cli.map import map_command
 from stitchloop.errors import InputError
 from stitchloop.fused.check import checked as checked_tree
 from stitchloop.fused.front import _undominated
-from stitchloop.fused.map import LARGEST_IMPERFECT, LARGEST_PERFECT, check_sizes, checked, map_fused, map_shape
+from stitchloop.fused.map import LARGEST_IMPERFECT, LARGEST_PERFECT, check_sizes, checked, map_fused, map_shape, options_of
 from stitchloop.fused.model_command import run as run_model
 from stitchloop.fused.options import FusedOptions
 from stitchloop.fused.pair import shape_of
@@ -161,3 +161,21 @@ def test_a_time_limit_holds_for_fronts_too():
     assert result.pareto
     assert result.as_json()["pareto_complete"] is False
     assert any("Pareto front: the time limit" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("section", "perfect"),
+    [
+        ("mapper: {imperfect: false}", True),
+        ("mapper: {imperfect: true}", False),
+        ("mapper: {optimization_metrics: [edp]}", False),
+        ("mapspace: {version: 0.4, template: uber}", True),
+        ("mapspace: {version: 0.4, template: ruby}", False),
+        ("mapper: {imperfect: true}\nmapspace: {version: 0.4, template: uber}", False),
+    ],
+)
+def test_the_files_may_ask_for_perfect_factors(section, perfect, tmp_path):
+    """Fused work took imperfect tile sizes whatever the mapper section said."""
+    (tmp_path / "mapper.yaml").write_text(section)
+    spec = load_spec([ROOT / "arch" / "nvdla_like.yaml", tmp_path / "mapper.yaml"])
+    assert options_of(spec).perfect is perfect

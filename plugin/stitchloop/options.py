@@ -19,6 +19,9 @@ class MapperOptions:
     diagnostics: bool = False
     live_status: bool = False
     imperfect: bool = False
+    perfect: bool = False
+    """Whether the files ask for factors that divide (``imperfect: false``, or Timeloop's mapspace template ``uber``): the default
+    for one Einsum, and a choice for fused work."""
     time_limit: float | None = None
     memory_limit_mb: float | None = None
     pareto: tuple[str, ...] = ()

@@ -132,7 +132,7 @@ def map_command(
             "stationarity": tuple(dict.fromkeys(name.strip().upper() for name in stationarity.split(",") if name.strip())),
             "arrays": arrays,
             "reconfigurable": reconfigurable,
-            "perfect": perfect,
+            "perfect": perfect or (spec.options.perfect and not imperfect),
             "ablation": ablation,
             "capacity": capacity,
         }

@@ -67,7 +67,10 @@ def map_fused(spec: Spec, options: FusedOptions | None = None) -> FusedResult:
 def options_of(spec: Spec) -> FusedOptions:
     """Options from the mapper section of a spec."""
     return FusedOptions(
-        objectives=spec.options.metrics, pareto=getattr(spec.options, "pareto", ()), time_limit=spec.options.time_limit
+        objectives=spec.options.metrics,
+        pareto=spec.options.pareto,
+        perfect=spec.options.perfect,
+        time_limit=spec.options.time_limit,
     )
 
 

@@ -63,6 +63,7 @@ def read_options(section: Field, architecture: Architecture | None) -> MapperOpt
         diagnostics=flag("diagnostics"),
         live_status=flag("live_status"),
         imperfect=flag("imperfect"),
+        perfect=section.get("imperfect") is not None and not flag("imperfect"),
         time_limit=time_limit.number(above=0) if time_limit is not None else None,
         memory_limit_mb=memory_limit.number(above=0) if memory_limit is not None else None,
         out_prefix=_prefix(prefix) if prefix is not None else defaults.out_prefix,
@@ -70,22 +71,22 @@ def read_options(section: Field, architecture: Architecture | None) -> MapperOpt
     )
 
 
-def wants_imperfect(mapspaces: Iterable[Field]) -> bool:
-    """Whether a ``mapspace`` section names Timeloop's template ``ruby``, which admits factors that do not divide.
+def mapspace_template(mapspaces: Iterable[Field]) -> str | None:
+    """Timeloop's template that a ``mapspace`` section names: ``ruby`` admits factors that do not divide, and wins over ``uber``.
 
     Raises
     ------
     InputError
         For a template that is neither ``uber`` (the default) nor ``ruby``.
     """
-    wanted = False
+    named = None
     for section in mapspaces:
         template = section.get("template") if isinstance(section.value, Mapping) else None
         if template is not None and template.value is not None:
             if template.text() not in TEMPLATES:
                 template.fail(f"mapspace template {template.shown()}", nearest(template.text(), TEMPLATES, "templates are"))
-            wanted = wanted or template.text() == "ruby"
-    return wanted
+            named = "ruby" if named == "ruby" else template.text()
+    return named
 
 
 def parse_metrics(text: str, architecture: Architecture | None, origin: str) -> tuple[str, ...]:

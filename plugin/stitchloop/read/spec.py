@@ -17,7 +17,7 @@ from stitchloop.read.energy import with_energy
 from stitchloop.read.fields import Field, nearest
 from stitchloop.read.files import is_template, read_text
 from stitchloop.read.mapping import read_mapping
-from stitchloop.read.options import read_options, wants_imperfect
+from stitchloop.read.options import mapspace_template, read_options
 from stitchloop.read.problem import read_einsum
 from stitchloop.read.source import ArchitectureSource
 from stitchloop.spec import Spec
@@ -95,8 +95,12 @@ def load_spec(inputs: Sequence[Input], variables: Mapping[str, str] | None = Non
     architecture = source.architecture if source is not None else None
     mapper = sections.one("mapper")
     options = read_options(mapper, architecture) if mapper is not None else MapperOptions()
-    if wants_imperfect([*sections.all("mapspace"), *sections.all("mapspace_constraints")]):
-        options = replace(options, imperfect=True)
+    template = mapspace_template([*sections.all("mapspace"), *sections.all("mapspace_constraints")])
+    options = replace(
+        options,
+        imperfect=options.imperfect or template == "ruby",
+        perfect=template != "ruby" and not options.imperfect and (options.perfect or template == "uber"),
+    )
     return Spec(
         architecture=architecture,
         options=options,
