@@ -157,3 +157,16 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     code = f"import sys, stitchloop.cli.app; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_version_and_content_are_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"stitchloop {stitchloop.__version__}\n"
+    assert run(monkeypatch, "--content") == 0
+    assert "problems/resnet18/02_conv2" in capsys.readouterr().out.splitlines()
+
+
+def test_python_calls_know_shipped_names(tmp_path: Path) -> None:
+    files = ["arch/nvdla_like", "problems/elementwise/multiply", "mappers/energy"]
+    mapped = stitchloop.call_mapper(files, str(tmp_path))
+    assert mapped.cycles > 0

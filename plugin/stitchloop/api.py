@@ -71,7 +71,7 @@ def call_mapper(
     Parameters
     ----------
     specification
-        A ``Specification`` of pytimeloop, a path of a YAML file, or a list of such paths.
+        A ``Specification`` of pytimeloop, a path of a YAML file (or the name of a shipped one), or a list of such paths.
     output_dir
         Made when missing.
     extra_input_files
@@ -175,10 +175,12 @@ def _dump(paths: list[Path], target: Path) -> None:
 
 
 def _input_paths(specification: Any, directory: Path, for_model: bool) -> list[Path]:
+    from stitchloop.content import resolve
+
     if isinstance(specification, (str, Path)):
-        return [Path(specification)]
+        return [resolve(specification)]
     if isinstance(specification, (list, tuple)) and all(isinstance(item, (str, Path)) for item in specification):
-        return [Path(item) for item in specification]
+        return [resolve(item) for item in specification]
     if hasattr(specification, "_process"):
         return [_transpile(specification, directory, for_model)]
     found = type(specification).__name__

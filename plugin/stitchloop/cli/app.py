@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from stitchloop import __version__
 from stitchloop.cli.map import map_command
 from stitchloop.cli.model import model
 from stitchloop.cli.shim import shim
@@ -21,6 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("map")(map_command)
 app.command("model")(model)
@@ -29,9 +31,32 @@ app.command("stitch")(stitch_command)
 app.command("validate")(validate)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stitchloop {__version__}")
+        raise typer.Exit
+
+
+def _show_content(wanted: bool) -> None:
+    if wanted:
+        from stitchloop.content import FOLDERS, shipped_names
+
+        for folder in FOLDERS:
+            typer.echo("\n".join(f"{folder}/{name}" for name in shipped_names(folder)))
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
-    """Reads Timeloop's YAML files, finds the provably best mapping, writes Timeloop's files."""
+def _root(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")] = False,
+    content: Annotated[
+        bool, typer.Option("--content", is_eager=True, callback=_show_content, help="List the shipped files by name.")
+    ] = False,
+) -> None:
+    """Reads Timeloop's YAML files, finds the provably best mapping, writes Timeloop's files.
+
+    Example: stitchloop map nvdla_like problems/resnet18/02_conv2 mappers/edp -o out
+    """
 
 
 def main() -> None:

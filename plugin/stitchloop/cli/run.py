@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stitchloop.cli.options import console
 from stitchloop.errors import InputError, InvalidMapping, NoMapping
 from stitchloop.spec import Spec
-from stitchloop.write.summary import Comparison, Summary, map_summary, model_summary
+from stitchloop.write.summary import Comparison, Summary, map_summary, model_summary, wrote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,9 @@ def run_model(spec: Spec, directory: Path) -> Summary:
     mapping = require(spec, "mapping")
     require_energy(architecture)
     stats = evaluate(workload.einsum, architecture, mapping)
-    write_model_outputs(spec, stats, directory)
-    return model_summary(workload.einsum, architecture, mapping, stats)
+    written = write_model_outputs(spec, stats, directory)
+    summary = model_summary(workload.einsum, architecture, mapping, stats)
+    return Summary((*summary.parts, wrote(written)))
 
 
 def run_map(spec: Spec, directory: Path, switches: MapSwitches | None = None) -> Summary:
@@ -77,10 +78,11 @@ def run_map(spec: Spec, directory: Path, switches: MapSwitches | None = None) ->
         if spec.options.diagnostics:
             diagnosis(spec).show(console(stderr=True))
         raise
-    write_mapping_outputs(spec, result, directory)
+    written = write_mapping_outputs(spec, result, directory)
     comparison, remarks = _compared(spec, switches)
     summary = map_summary(workload.einsum, architecture, result, comparison)
-    return Summary(summary.parts + remarks + (diagnosis(spec).parts if spec.options.diagnostics else ()))
+    tables = diagnosis(spec).parts if spec.options.diagnostics else ()
+    return Summary((*summary.parts, *remarks, *tables, wrote(written)))
 
 
 def _compared(spec: Spec, switches: MapSwitches) -> tuple[Comparison | None, tuple[str, ...]]:

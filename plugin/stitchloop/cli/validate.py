@@ -89,7 +89,8 @@ def show(summary: Summary, console: Console) -> None:
         console.print(f"  {label:<36} {part} of {whole}", style=None if part == whole else "red")
     for name, a in summary.agreements.items():
         at = f" in {a.worst}" if a.worst else ""
-        console.print(f"  {name:<36} R2 {a.r2:.9f}, largest relative error {a.max_relative_error:.1e}{at}", soft_wrap=True)
+        r2 = "-" if a.r2 is None else f"{a.r2:.9f}"
+        console.print(f"  {name:<36} R2 {r2}, largest relative error {a.max_relative_error:.1e}{at}", soft_wrap=True)
     if summary.worst:
         table = Table("case", "figure", "ours", "reference", box=None, padding=(0, 2, 0, 0))
         for result in summary.worst[:8]:

@@ -14,7 +14,8 @@ class Agreement:
     """How well one quantity agrees over all cases that are valid to both."""
 
     cases: int
-    r2: float
+    r2: float | None
+    """Coefficient of determination; None where all reference figures are one."""
     max_relative_error: float
     worst: str
 
@@ -93,5 +94,5 @@ def _agreement(name: str, results: Sequence[CaseResult]) -> Agreement:
     spread = sum((reference - mean) ** 2 for _, _, reference in pairs)
     errors = [(abs(ours - reference) / abs(reference) if reference else float(ours != 0), id_) for id_, ours, reference in pairs]
     worst, worst_id = max(errors)
-    r2 = 1 - residual / spread if spread else float(residual == 0)
+    r2 = 1 - residual / spread if spread else None
     return Agreement(len(pairs), r2, worst, worst_id if worst else "")

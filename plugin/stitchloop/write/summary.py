@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stitchloop.architecture import Architecture
@@ -83,6 +85,13 @@ def certificate_text(objective: tuple[str, ...], values: tuple[float, ...], cert
     return Text.assemble(
         (head, style), rest + f". Evaluated exactly: {c.evaluated:,}. Time: {c.seconds:.2f} s. Count: {c.counting}."
     )
+
+
+def wrote(paths: Sequence[Path]) -> RenderableType:
+    """The last line of a command: which files it left, and where."""
+    from rich.text import Text
+
+    return Text(f"wrote {', '.join(path.name for path in paths)} to {paths[0].parent}")
 
 
 def scaled(value_pJ: float) -> str:
