@@ -16,6 +16,9 @@ import numpy as np
 
 from stitchloop.search import kernels
 
+TILES = 2048
+"""Most tiles of a level for which its floor is raised."""
+
 GROUPS = 64
 """Most different spatial factors inside a level for which its floor is raised."""
 
@@ -99,7 +102,7 @@ def _least_sum(rows: Any, weight: Any) -> Any:
 
 
 def _fitting(machine: kernels.Machine, plan: kernels.Plan, level: int) -> Any:
-    """Extents of tiles (temporal and spatial loops together) whose kept tensors fit into the level."""
+    """Extents of tiles (temporal and spatial loops together) whose kept tensors fit into the level; none if too many."""
     extents = np.ones((1, len(machine.size)))
     for rank in range(len(machine.size)):
         steps = machine.divisors[rank, : machine.divisor_count[rank]].astype(float)
@@ -107,8 +110,8 @@ def _fitting(machine: kernels.Machine, plan: kernels.Plan, level: int) -> Any:
         grown[:, rank] = np.tile(steps, len(extents))
         kept = sum(_boxes(machine, t, grown)[0] for t in np.nonzero(plan.kept[level])[0])
         extents = grown[kept <= machine.capacity[level]]
-        if not len(extents):
-            break
+        if not 0 < len(extents) <= TILES:
+            return extents[:0]
     return extents
 
 
