@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import stitchloop
 from fused_chains import MACHINE, conv_pair, gemm_chain, gemm_pair
 from stitchloop.architecture import Architecture
 from stitchloop.cli.map import map_command
@@ -179,3 +180,26 @@ def test_the_files_may_ask_for_perfect_factors(section, perfect, tmp_path):
     (tmp_path / "mapper.yaml").write_text(section)
     spec = load_spec([ROOT / "arch" / "nvdla_like.yaml", tmp_path / "mapper.yaml"])
     assert options_of(spec).perfect is perfect
+
+
+def test_the_python_calls_take_fused_work(tmp_path):
+    """``call_mapper`` ended in a ValueError on a list of Einsums, ``call_model`` missed the mapping."""
+    files = [ROOT / "arch" / "nvdla_like.yaml", ROOT / "problems" / "mlp" / "768_64_384_64.yaml"]
+    mapped = stitchloop.call_mapper(files, str(tmp_path / "map"))
+    stats = json.loads((tmp_path / "map" / "stats.json").read_text())
+    assert mapped.energy == pytest.approx(stats["energy_pJ"] * 1e-12)
+    assert mapped.cycles == stats["cycles"]
+    assert "type: fused" in mapped.mapping
+    written = [files[0], tmp_path / "map" / "fused-problem.yaml", tmp_path / "map" / "fused-mapping.yaml"]
+    counted = stitchloop.call_model(written, str(tmp_path / "model"))
+    assert counted.computes == mapped.computes
+    assert counted.accesses["DRAM"]["reads"] == mapped.accesses["DRAM"]["reads"]
+
+
+def test_switches_without_a_meaning_are_mentioned(tmp_path, capsys):
+    """A memory limit of one MiB was taken in silence."""
+    files = [ROOT / "arch" / "nvdla_like.yaml", ROOT / "problems" / "mlp" / "768_64_384_64.yaml"]
+    map_command(files, tmp_path, memory_limit=1, compare=True)
+    told = capsys.readouterr().err
+    assert "--memory-limit has no meaning for fused work" in told
+    assert "--compare has no meaning for fused work" in told

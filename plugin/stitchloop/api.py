@@ -150,10 +150,14 @@ def _call(
         _wait(process, directory)
         return _parse(specification, directory, prefix, paths)
     from stitchloop.cli.run import run_map, run_model
+    from stitchloop.fused.call import is_fused, run_fused
     from stitchloop.read import load_spec
 
     spec = load_spec(paths)
-    summary = run_map(spec, directory) if command == "map" else run_model(spec, directory)
+    if is_fused(command, spec):
+        summary = run_fused(command, spec, directory)
+    else:
+        summary = run_map(spec, directory) if command == "map" else run_model(spec, directory)
     _log(summary.text, log_to)
     return _parse(specification, directory, prefix, paths, spec)
 
@@ -231,9 +235,10 @@ def _parse(specification: Any, directory: Path, prefix: str, paths: list[Path], 
     from stitchloop.read import load_spec
 
     spec = spec or load_spec(paths)
-    assert spec.architecture is not None
+    if spec.architecture is None:
+        raise InputError(", ".join(spec.files) or None, "no architecture", "add the file that holds it")
     document = json.loads((directory / "stats.json").read_text())
-    map_text = directory / f"{prefix}.map.txt"
+    map_text = directory / (f"{prefix}.map.txt" if "compute" in document else "fused-mapping.yaml")
     return output_stats(spec.architecture, document, map_text.read_text() if map_text.exists() else "")
 
 
@@ -242,10 +247,10 @@ def output_stats(architecture: Architecture, document: Mapping[str, Any] | Stats
     if isinstance(document, Stats):
         document = document.as_json()
     unit = architecture.compute
+    if "compute" not in document:
+        return _fused_stats(architecture, document, mapping_text)
     energy = {unit.name: document["compute"]["energy_pJ"] * 1e-12}
     energy |= {name: level["energy_pJ"] * 1e-12 for name, level in document["level_totals"].items()}
-    area = {level.name: (level.area_um2 or 0.0) * level.instances * 1e-12 for level in architecture.storage}
-    area[unit.name] = (unit.area_um2 or 0.0) * unit.instances * 1e-12
     accesses = {
         name: {
             action: float(sum(t[action] * t["instances"] for t in tensors.values())) for action in ("reads", "fills", "updates")
@@ -258,8 +263,33 @@ def output_stats(architecture: Architecture, document: Mapping[str, Any] | Stats
         cycles=document["cycles"],
         cycle_seconds=architecture.cycle_seconds,
         per_component_energy=energy,
-        per_component_area=area,
+        per_component_area=_areas(architecture),
         variables=dict(architecture.variables),
         mapping=mapping_text,
         accesses=accesses,
+    )
+
+
+def _areas(architecture: Architecture) -> dict[str, float]:
+    unit = architecture.compute
+    area = {level.name: (level.area_um2 or 0.0) * level.instances * 1e-12 for level in architecture.storage}
+    return area | {unit.name: (unit.area_um2 or 0.0) * unit.instances * 1e-12}
+
+
+def _fused_stats(architecture: Architecture, document: Mapping[str, Any], mapping_text: str) -> OutputStats:
+    """The same for fused work."""
+    from stitchloop.fused.call import component_energies, level_accesses
+
+    unit = architecture.compute
+    utilization = document.get("utilization", document["computes"] / max(1, document["cycles"] * unit.instances))
+    return OutputStats(
+        percent_utilization=utilization * 100,
+        computes=document["computes"],
+        cycles=document["cycles"],
+        cycle_seconds=architecture.cycle_seconds,
+        per_component_energy=component_energies(document),
+        per_component_area=_areas(architecture),
+        variables=dict(architecture.variables),
+        mapping=mapping_text,
+        accesses=level_accesses(document),
     )

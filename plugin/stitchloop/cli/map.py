@@ -18,6 +18,7 @@ from stitchloop.cli.options import (
     parse_variables,
     positive,
     read_spec,
+    show_warnings,
 )
 from stitchloop.errors import InputError
 
@@ -124,6 +125,8 @@ def map_command(
     elif spec.workload is not None and len(spec.workload.einsums) > 1:
         if imperfect and perfect:
             raise InputError("--perfect", "together with --imperfect", "give one of them; fused work is imperfect by itself")
+        given = {"--compare": compare, "--diagnostics": diagnostics, "--memory-limit": memory_limit}
+        show_warnings(tuple(f"{name} has no meaning for fused work and is ignored" for name, value in given.items() if value))
         spec = _with_options(spec, objective, pareto, changes, named=True)
         fused = {
             "softmax": softmax,
