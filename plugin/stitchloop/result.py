@@ -48,6 +48,8 @@ class Result:
     stats: Stats
     certificate: Certificate
     pareto: tuple[ParetoPoint, ...] = ()
+    pareto_objective: tuple[str, ...] = ()
+    """Names of the objectives of the front, in the order of its points' values."""
     notes: tuple[str, ...] = field(default=())
 
     def as_json(self, mapping_document: Any) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class Result:
             "seconds": c.seconds,
             "counting": c.counting,
             "reason": c.reason,
+            "pareto_objective": list(self.pareto_objective),
             "pareto": [{"values": list(p.values), "cycles": p.stats.cycles, "energy_pJ": p.stats.energy_pJ} for p in self.pareto],
             "notes": list(self.notes),
             "mapping": mapping_document,

@@ -21,7 +21,7 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.result import Certificate, ParetoPoint, Result
 from stitchloop.search.found import Found
-from stitchloop.search.objectives import completed, value_of
+from stitchloop.search.objectives import ALIASES, completed, value_of
 from stitchloop.spec import Spec
 
 Progress = Callable[[float, float, float], None]
@@ -65,6 +65,8 @@ def search_mapspace(
     """See :func:`stitchloop.search.search`."""
     start = time.perf_counter()
     deadline = None if time_limit is None else start + time_limit
+    if mapspace.imperfect and pareto:
+        raise InputError("--pareto", "a Pareto front over imperfect factors", "leave out --imperfect, or ask for one objective")
     if mapspace.imperfect:
         from stitchloop.search.imperfect import search_imperfect
 
@@ -95,7 +97,8 @@ def search_mapspace(
         counting=found.counting,
         reason=reason,
     )
-    return Result(tuple(objectives), values, found.mapping, found.stats, certificate, points, found.notes)
+    front = tuple(ALIASES.get(name, name) for name in pareto)
+    return Result(tuple(objectives), values, found.mapping, found.stats, certificate, points, front, found.notes)
 
 
 def counts_as_model(mapspace: Mapspace) -> bool:
@@ -204,7 +207,7 @@ def _front(
     from stitchloop.search.nest import build_mapping
 
     if not 2 <= len(objectives) <= 3:
-        raise InputError(None, f"a Pareto front of {len(objectives)} objectives", "give two or three")
+        raise InputError("--pareto", f"a Pareto front of {len(objectives)} objectives", "give two or three")
     evaluator = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP)
     front = search_front(mapspace, objectives, deadline, memory_limit_mb)
     points = []

@@ -138,12 +138,17 @@ def _totals(architecture: Architecture, stats: Stats) -> RenderableType:
     )
 
 
+UNITS = {"energy": "energy (pJ)", "delay": "delay (cycles)", "edp": "EDP (J*cycle)"}
+"""Headings of objectives; the others count words."""
+
+
 def _pareto_table(result: Result) -> RenderableType:
     from rich.table import Table
 
-    table = Table(title=f"Pareto front ({len(result.pareto)} points)", title_justify="left", box=None, pad_edge=False)
-    for name in result.objective:
-        table.add_column(name, justify="right")
+    title = f"Pareto front: {len(result.pareto)} points"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, min_width=len(title))
+    for name in result.pareto_objective:
+        table.add_column(UNITS.get(name, f"{name} (words)"), justify="right")
     shown = result.pareto if len(result.pareto) <= 12 else (*result.pareto[:6], *result.pareto[-6:])
     for point in shown:
         table.add_row(*(f"{value:,.6g}" for value in point.values))
