@@ -12,7 +12,7 @@ from stitchloop.fused.reference import FusedStats, evaluate_fused
 from stitchloop.fused.reference.shapes import shapes
 from stitchloop.fused.rules import CONVENTIONS, Convention
 from stitchloop.fused.structure import Structure
-from stitchloop.fused.tree import Branch, Compute, FusedMapping, Node
+from stitchloop.fused.tree import Branch, Compute, FusedMapping, Node, Spatial
 from stitchloop.spec import Spec
 from stitchloop.workload import Workload
 from stitchloop.write.files import to_json, write_files
@@ -58,7 +58,8 @@ def stats_document(
 
     Energy is reads and writes times the ERT's energy per word, plus the operations; draining a buffer is no read of it, as
     LoopTree counts. Cycles are those of the slowest of compute (every spatial loop side by side, sequential branches one
-    after the other, pipelined ones at once) and the levels' bandwidths.
+    after the other, pipelined ones at once) and the levels' bandwidths. A mapping without spatial loops says nothing of the
+    array: its compute cycles are those of an array that is always full, a lower bound (``cycles_are_a_bound``).
     """
     document: dict[str, Any] = {"computes": sum(stats.operations.values()), **stats.as_json()}
     levels = _levels(architecture, mapping)
@@ -66,7 +67,8 @@ def stats_document(
         return document
     structure = checked(workload, mapping)
     energy = sum(stats.operations.values()) * architecture.compute.energy.compute
-    compute = _compute_cycles(structure, shapes(structure).points)
+    placed = any(isinstance(node, Spatial) for _, node in mapping.walk)
+    compute = _compute_cycles(structure, shapes(structure).points, 1 if placed else architecture.compute.instances)
     cycles = {architecture.compute.name: compute} if compute is not None else {}
     parts = {architecture.compute.name: energy}
     for target, level in levels.items():
@@ -76,6 +78,7 @@ def stats_document(
     slowest = max(cycles, key=lambda name: cycles[name])
     return {
         "cycles": cycles[slowest],
+        "cycles_are_a_bound": not placed,
         "energy_pJ": sum(parts.values()),
         **document,
         "binding": slowest,
@@ -109,15 +112,18 @@ def _check_capacity(stats: FusedStats, levels: dict[int, Level]) -> None:
             )
 
 
-def _compute_cycles(structure: Structure, points: dict[str, int]) -> int | None:
-    """Cycles of all Einsums at one point per unit and cycle; None where that is no product over axes."""
+def _compute_cycles(structure: Structure, points: dict[str, int], units: int) -> int | None:
+    """Cycles of all Einsums at one point per unit and cycle; None where that is no product over axes.
+
+    ``points`` are those of one unit under the mapping's spatial loops; ``units`` more share them evenly.
+    """
     if not points:
         return None
 
     def cycles(nodes: tuple[Node, ...]) -> int:
         last = nodes[-1]
         if isinstance(last, Compute):
-            return points[last.einsum]
+            return -(-points[last.einsum] // units)
         assert isinstance(last, Branch)
         inside = [cycles(branch) for branch in last.branches]
         return sum(inside) if last.kind == "sequential" else max(inside)
@@ -170,9 +176,11 @@ def _summary(
         table.add_row(names.get(target, "DRAM" if target == 0 else f"buffer {target}"), f"{words:,}", f"{reads:,}", f"{writes:,}")
     lines = [f"operations: {', '.join(f'{name} {count:,}' for name, count in stats.operations.items())}"]
     if "energy_pJ" in document:
-        lines.append(
-            f"energy: {document['energy_pJ'] / 1e6:.6g} uJ; cycles: {document['cycles']:,} (bound by {document['binding']})"
-        )
+        least = "at least " if document["cycles_are_a_bound"] else ""
+        energy, cycles = f"{document['energy_pJ'] / 1e6:.6g} uJ", f"{document['cycles']:,} (bound by {document['binding']})"
+        lines.append(f"energy: {energy}; cycles: {least}{cycles}")
+        if least:
+            lines.append("The mapping has no spatial loops: cycles are those of an array that is always full.")
     if stats.differences:
         lines.append("figures that differ between the sound convention and LoopTree's, and why:")
         for reason in dict.fromkeys(difference.reason for difference in stats.differences):
