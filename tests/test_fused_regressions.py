@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stitchloop
-from fused_chains import MACHINE, conv_pair, gemm_chain, gemm_pair
+from fused_chains import MACHINE, conv_pair, einsum, gemm_chain, gemm_pair, tensor
 from stitchloop.architecture import Architecture
 from stitchloop.cli.map import map_command
 from stitchloop.errors import InputError
@@ -203,3 +203,18 @@ def test_switches_without_a_meaning_are_mentioned(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "--memory-limit has no meaning for fused work" in told
     assert "--compare has no meaning for fused work" in told
+
+
+def test_a_mistyped_kind_of_mapping_is_named(tmp_path):
+    """The message was that the mapping is missing."""
+    (tmp_path / "m.yaml").write_text("mapping:\n  type: fusde\n  nodes: []\n")
+    with pytest.raises(InputError, match=r"m.yaml:2: mapping.type: a mapping of type 'fusde'; write 'type: fused'"):
+        load_spec([ROOT / "problems" / "mlp" / "768_64_384_64.yaml", tmp_path / "m.yaml"])
+
+
+def test_an_input_of_several_einsums_is_mentioned():
+    """Its block is held once for each Einsum, which a person has to know to judge the optimum."""
+    producer = einsum("P", {"I1": 6, "K1": 4, "L1": 5}, tensor("A", "I1 K1"), tensor("B", "K1 L1"), tensor("S", "I1 L1", True))
+    consumer = einsum("C", {"I2": 6, "L2": 5, "J2": 4}, tensor("S", "I2 L2"), tensor("B", "J2 L2"), tensor("E", "I2 J2", True))
+    result = map_shape(shape_of(Workload((producer, consumer))), MACHINE, FusedOptions(unfused=False))
+    assert any(note.startswith("B is an input of several Einsums") for note in result.notes)

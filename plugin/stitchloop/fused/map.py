@@ -211,6 +211,14 @@ def _notes(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[str, 
         notes.append("array shapes are chosen for each Einsum (reconfigurable array)")
     if options.ablation != "full":
         notes.append(f"smaller mapspace on request: {options.ablation}")
+    inputs = [
+        name
+        for e, op in enumerate(shape.structure.ops)
+        for name, o in zip(shape.tensor_names[e], op.operands)
+        if o.kind == "input"
+    ]
+    for name in sorted({name for name in inputs if inputs.count(name) > 1}):
+        notes.append(f"{name} is an input of several Einsums, and each fetches it for itself: no block is shared among them")
     if any(i.stride > i.window for op in shape.structure.ops for i in (*op.ranges, *(i for o in op.operands for i in o.index))):
         notes.append("where a stride is longer than its window, the words between, which nobody reads, are counted too")
     if any(i.window > i.stride for op in shape.structure.ops for o in op.operands for i in o.index):

@@ -120,7 +120,11 @@ def _problem_parts(
         from stitchloop.cascade.read import read_cascade
 
         return {"cascade": read_cascade({"problem": problem.value}, problem.place.file)}
-    fused = mapping is not None and isinstance(mapping.value, Mapping) and mapping.value.get("type") == "fused"
+    fused = (
+        mapping is not None
+        and isinstance(mapping.value, Mapping)
+        and ("nodes" in mapping.value or mapping.value.get("type") == "fused")
+    )
     if fused or (problem is not None and isinstance(problem.value, list | tuple)):
         return _fused_parts(problem, mapping if fused else None)
     if problem is None:
