@@ -43,7 +43,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,10 +57,13 @@ from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, kee
 from stitchloop.search.objectives import completed, counted_level, value_of
 from stitchloop.search.program import build_program
 from stitchloop.search.settle import LOOPS, Settler, workspace
-from stitchloop.search.spatial import spatial_choices
+from stitchloop.search.spatial import SpatialChoice, spatial_table
 
 BLOCK = 32
 """Vectors of spatial factors that a thread treats before it hears of better incumbents."""
+
+MEMORY = "memory limit"
+"""Why a search did not settle everything."""
 
 BOUNDED = "fan-outs at several levels spread sums of ranks over one tensor: their count is bounded, not exact"
 
@@ -88,7 +90,7 @@ def no_later(bounds: Any, goals: Any) -> Any:
 class Surveyed:
     """One combination of keep sets: for every vector of spatial factors constants, floors and bounds; and its plan."""
 
-    space: Mapspace
+    plan_of: Callable[[KeepSets], kernels.Plan]
     keeps: KeepSets
     constants: Any
     floors: Any
@@ -97,9 +99,9 @@ class Surveyed:
     bounds: Any
     """float64[choices, GOALS]; raised as the search goes on."""
 
-    @cached_property
+    @property
     def plan(self) -> kernels.Plan:
-        return build_plan(build_program(self.space, self.keeps), len(self.space.levels))
+        return self.plan_of(self.keeps)
 
 
 @dataclass(frozen=True)
@@ -166,28 +168,43 @@ class Search:
         leak = np.array([0.0 if level.is_fanout else level.energy.leak for level in architecture.levels])
         compute = space.einsum.computes * architecture.compute.energy.compute
         self.task = scan.Task(self.goals, len(resources), primary, compute, leak, float(space.einsum.computes))
-        self.choices = sorted(spatial_choices(space) if enumerate_choices else (), key=lambda choice: -choice.used)
-        self.bounds = np.array([choice.bounds for choice in self.choices], dtype=np.int64)
-        self.surveys: list[Surveyed] = []
+        self.every = spatial_table(space) if enumerate_choices else np.zeros((0, len(space.levels), len(self.machine.size)))
+        self.sets = list(keep_sets(space)) if len(self.every) else []
+        self.plans: dict[KeepSets, kernels.Plan] = {}
+        row = 8 * (2 * len(self.eye) + labels.GOALS + 1) * max(1, len(self.sets))
+        self.portion = max(64, self.most_bytes // 8 // row)
+        self.load(0)
         self.incumbent = Incumbent(np.full(labels.GOALS, np.inf))
         self.open: list[tuple[int, int]] = []
         self.labels_made = 0
 
     # -- what spatial factors settle ----------------------------------------------------------------------------------
 
+    def load(self, start: int, stop: int | None = None) -> None:
+        """Turn to a portion of the choices: as many as memory admits, or up to ``stop``."""
+        self.offset = start
+        self.bounds = self.every[start : stop or start + self.portion].astype(np.int64)
+        self.choices = [SpatialChoice(tuple(tuple(map(int, level)) for level in choice)) for choice in self.bounds]
+        self.surveys: list[Surveyed] = []
+
+    def plan(self, keeps: KeepSets) -> kernels.Plan:
+        """The plan for these keep sets; each is built once."""
+        if keeps not in self.plans:
+            self.plans[keeps] = build_plan(build_program(self.space, keeps), len(self.space.levels))
+        return self.plans[keeps]
+
     def survey(self) -> None:
         """Bounds that need no lattice, for every combination of keep sets; what a tensor adds depends on its own levels only."""
-        sets = list(keep_sets(self.space)) if self.choices else []
         parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any]] = {}
         shape = len(self.choices), len(self.eye)
-        for keeps in sets:
+        for keeps in self.sets:
             keys = [
                 (t, tuple(i for i, keep in enumerate(keeps) if tensor.name in keep))
                 for t, tensor in enumerate(self.space.einsum.tensors)
             ]
             for key in keys:
                 if key not in parts:
-                    plan = build_plan(build_program(self.space, keeps), len(self.space.levels))
+                    plan = self.plan(keeps)
                     tables = build_tables(self.space, self.machine, plan, 1)
                     part = np.zeros(shape), np.zeros(shape), np.zeros(len(self.choices), dtype=np.bool_)
                     scan.survey(self.machine, plan, tables, key[0], self.bounds, *part)
@@ -197,7 +214,7 @@ class Search:
             exact = np.logical_and.reduce([part[2] for part in own])
             bounds = np.zeros((len(self.choices), labels.GOALS))
             scan.rate_floors(self.task, self.bounds, constants, floors, bounds)
-            self.surveys.append(Surveyed(self.space, keeps, constants, floors, exact, bounds))
+            self.surveys.append(Surveyed(self.plan, keeps, constants, floors, exact, bounds))
 
     def _raise(self, k: int) -> None:
         """Raise the floors of one combination of keep sets where they may still precede the incumbent."""
@@ -223,60 +240,79 @@ class Search:
 
     def index(self, k: int, c: int) -> int:
         """Number of a pair of keep sets and spatial factors; equal goals are decided by it."""
-        return k * len(self.choices) + c
+        return k * len(self.every) + self.offset + c
 
     # -- search -------------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Search the mapspace. An interruption or the deadline ends it with the best nest so far, never without one."""
-        stopped = ""
-        blocks = []
+        stopped, waiting, least = "", 0, float("inf")
         left: set[tuple[int, int]] = set()
-        try:
-            self.survey()
-            blocks = [(k, at) for k in self._order() for at in range(0, len(self.choices), BLOCK)]
-            left = set(blocks)
-            for block, found in self._scan_all(self._promising(blocks, left)):
-                self._take(*block, found)
-                left.discard(block)
-                self._report(1.0 - len(left) / len(blocks), left)
-                if self._late():
-                    stopped = "time limit"
+        total = len(self.every)
+        for start in range(0, total, self.portion):
+            try:
+                if self._rest(start) > self.incumbent.goals[0]:
                     break
-            if not stopped:
-                stopped = self._settle_all()
-            if not stopped and self.incumbent.exists and self.surveys[self.incumbent.index // len(self.choices)].exact.all():
-                self._polish()
-        except KeyboardInterrupt:
-            stopped = "interrupted"
-            if not self.incumbent.exists:
-                self._first(blocks)
-        waiting = sum(min(BLOCK, len(self.choices) - at) for _, at in left) + len(self.open)
-        return Outcome(
-            self.incumbent,
-            self._least(left) if stopped else float(self.incumbent.goals[0]),
-            stopped,
-            len(self.choices) * len(self.surveys) - waiting,
-            self.labels_made,
-        )
+                if start:
+                    self.load(start)
+                self.survey()
+                blocks = [(k, at) for k in range(len(self.sets)) for at in range(0, len(self.choices), BLOCK)]
+                left = set(blocks)
+                for block, found in self._scan_all(self._promising(left)):
+                    self._take(*block, found)
+                    left.discard(block)
+                    self._report((start + len(self.choices) * (1.0 - len(left) / len(blocks))) / total, left)
+                    if self._late():
+                        stopped = "time limit"
+                        break
+                stopped = stopped or self._settle_all()
+            except KeyboardInterrupt:
+                stopped = "interrupted"
+                if not self.incumbent.exists:
+                    self._first()
+            if stopped:
+                waiting += sum(min(BLOCK, len(self.choices) - at) for _, at in left) + len(self.open)
+                least = min(least, self._least(left))
+                self.open = []
+                if stopped not in (MEMORY, BOUNDED):
+                    after = start + len(self.choices)
+                    waiting += (total - after) * len(self.sets)
+                    least = min(least, self._rest(after))
+                    break
+        if not stopped and self.incumbent.exists:
+            self._polish()
+        bound = min(least, float(self.incumbent.goals[0]))
+        return Outcome(self.incumbent, bound, stopped, total * len(self.sets) - waiting, self.labels_made)
 
-    def _promising(self, blocks: list[tuple[int, int]], left: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Blocks in which some choice may precede the incumbent; the others leave ``left``."""
-        raised = -1
-        for k, at in blocks:
-            if k != raised:
-                self._raise(k)
-                raised = k
-            if no_later(self.surveys[k].bounds[at : at + BLOCK], self.incumbent.goals).any():
-                yield k, at
-            else:
-                left.discard((k, at))
+    def _rest(self, start: int) -> float:
+        """A bound on the first goal over all choices from ``start`` on: the computes alone."""
+        choices = self.every[start:].astype(np.int64)
+        if not len(choices):
+            return float("inf")
+        nothing, bounds = np.zeros((len(choices), len(self.eye))), np.zeros((len(choices), labels.GOALS))
+        scan.rate_floors(self.task, choices, nothing, nothing, bounds)
+        return float(bounds[:, 0].min())
+
+    def _promising(self, left: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Blocks in which some choice may precede the incumbent, those with low bounds first; the others leave ``left``."""
+        for k in self._order():
+            self._raise(k)
+            bounds = self.surveys[k].bounds
+            for at in sorted(range(0, len(bounds), BLOCK), key=lambda at: (float(bounds[at : at + BLOCK, 0].min()), at)):
+                if no_later(bounds[at : at + BLOCK], self.incumbent.goals).any():
+                    yield k, at
+                else:
+                    left.discard((k, at))
 
     def bound_with_wraps(self, value: float) -> float:
         """Lower bound of the first goal under the tool's full count, link transfers and short wraps included.
 
         ``value`` is what a known mapping reaches.
         """
+        if len(self.every) > self.portion:
+            return 0.0
+        self.load(0)
+        self.survey()
         least = value
         for survey in self.surveys:
             floors = wrapped_floors(self.machine, survey.plan, self.bounds)
@@ -312,7 +348,7 @@ class Search:
         if self.progress is not None:
             self.progress(0.95 * share, float(self.incumbent.goals[0]), self._least(left))
 
-    def _first(self, blocks: list[tuple[int, int]]) -> None:
+    def _first(self) -> None:
         """Any valid nest, when the search was interrupted before it had one."""
         if not self.surveys:
             self.survey()
@@ -433,7 +469,7 @@ class Search:
         self.open = [(k, c) for k, c in unsettled if self.incumbent.could_yield_to(self.surveys[k].bounds[c], self.index(k, c))]
         if not self.open:
             return ""
-        return "memory limit" if all(self.surveys[k].exact[c] for k, c in self.open) else BOUNDED
+        return MEMORY if all(self.surveys[k].exact[c] for k, c in self.open) else BOUNDED
 
     def _polish(self) -> None:
         """Of the nests with the incumbent's goals, spatial factors and keep sets, take one that keeps the fewest words."""
@@ -442,8 +478,12 @@ class Search:
             return
         goals = self.goals.copy()
         goals[used] = labels.GOAL_METRIC + self.machine.buffer_metric
-        k, c = divmod(self.incumbent.index, len(self.choices))
-        settler = self.settler(self.surveys[k], c, self.task._replace(goals=goals))
+        k, c = divmod(self.incumbent.index, len(self.every))
+        self.load(c, c + 1)
+        self.survey()
+        if not self.surveys[k].exact[0]:
+            return
+        settler = self.settler(self.surveys[k], 0, self.task._replace(goals=goals))
         for weights in settler.first_mixes():
             settler.mix(weights)
         limit = self.incumbent.goals.copy()

@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from stitchloop.mapping import Loop
 from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.orders import SpatialSpace
 from stitchloop.mapspace.space import Mapspace
+
+ROWS = 20_000
+"""Choices that are gathered before they are packed."""
 
 Bounds = tuple[int, ...]
 """One bound per rank of the Einsum."""
@@ -125,6 +131,22 @@ def spatial_choices(space: Mapspace) -> Iterator[SpatialChoice]:
             for i, bounds in zip(group, chosen):
                 levels[i] = bounds
         yield SpatialChoice(tuple(levels))
+
+
+def spatial_table(space: Mapspace) -> np.ndarray[Any, Any]:
+    """All choices as ``int32[choices, levels, ranks]``, those that use most compute units first."""
+    shape = len(space.levels), len(space.einsum.ranks)
+    parts, rows = [np.zeros((0, *shape), dtype=np.int32)], []
+    for choice in spatial_choices(space):
+        rows.append(choice.bounds)
+        if len(rows) == ROWS:
+            parts.append(np.array(rows, dtype=np.int32))
+            rows = []
+    if rows:
+        parts.append(np.array(rows, dtype=np.int32))
+    table = np.concatenate(parts)
+    used = table.astype(np.int64).prod(axis=(1, 2))
+    return table[np.argsort(-used, kind="stable")]
 
 
 def _summed(space: Mapspace) -> list[tuple[int, ...]]:
