@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from stitchloop.architecture import Architecture
 from stitchloop.cli.map import map_command
 from stitchloop.errors import InputError
 from stitchloop.fused.check import checked as checked_tree
-from stitchloop.fused.front import _undominated
+from stitchloop.fused.front import Front, _undominated
+from stitchloop.fused.grouping import Groupings
 from stitchloop.fused.map import LARGEST_IMPERFECT, LARGEST_PERFECT, check_sizes, checked, map_fused, map_shape, options_of
 from stitchloop.fused.model_command import run as run_model
 from stitchloop.fused.options import FusedOptions
@@ -218,3 +220,47 @@ def test_an_input_of_several_einsums_is_mentioned():
     consumer = einsum("C", {"I2": 6, "L2": 5, "J2": 4}, tensor("S", "I2 L2"), tensor("B", "J2 L2"), tensor("E", "I2 J2", True))
     result = map_shape(shape_of(Workload((producer, consumer))), MACHINE, FusedOptions(unfused=False))
     assert any(note.startswith("B is an input of several Einsums") for note in result.notes)
+
+
+def test_an_interruption_of_the_comparison_keeps_the_result(monkeypatch):
+    """Ctrl-C after the search, while the Einsums were mapped one by one, lost the mapping that had been found."""
+
+    def interrupt(self: Groupings) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Groupings, "alone", property(interrupt))
+    result = map_shape(shape_of(gemm_pair(8, 4, 6, 5)), MACHINE, FusedOptions())
+    assert result.certificate.optimal
+    assert result.unfused is None
+    assert any("no comparison" in note for note in result.notes)
+
+
+def test_sigterm_interrupts_fused_work_as_ctrl_c_does(monkeypatch, tmp_path):
+    """It ended the process without a word."""
+
+    def terminated(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("stitchloop.fused.run.run", terminated)
+    files = [ROOT / "arch" / "nvdla_like.yaml", ROOT / "problems" / "mlp" / "768_64_384_64.yaml"]
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            map_command(files, tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_an_interrupted_front_keeps_its_points(monkeypatch):
+    """The first check after a point was found stands for the user's Ctrl-C."""
+
+    def check(self: Front) -> None:
+        if self.members:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Front, "check_time", check)
+    options = FusedOptions(("energy",), ("energy", "latency", "buffer"), unfused=False)
+    result = map_shape(shape_of(gemm_chain(64, [784, 512, 256, 10])), MACHINE, options)
+    assert result.certificate.optimal
+    assert result.pareto
+    assert result.pareto_stopped == "interrupted"

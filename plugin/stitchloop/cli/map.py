@@ -177,10 +177,12 @@ def _map_one(spec: Spec, output: Path, compare: bool) -> Summary:
 
 
 def _map_fused(spec: Spec, output: Path, switches: dict[str, Any]) -> Summary:
+    from stitchloop.cli.run import interruptible
     from stitchloop.fused.map import options_of
     from stitchloop.fused.run import run as run_fused
 
-    return run_fused(spec, output, replace(options_of(spec), **switches))
+    with interruptible():
+        return run_fused(spec, output, replace(options_of(spec), **switches))
 
 
 def _map_layers(

@@ -10,7 +10,7 @@ import numpy as np
 from stitchloop.fused.block import CELLS, SLACK, Block, Candidate, candidate, infeasible
 from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.options import OBJECTIVES
-from stitchloop.fused.select import Stopped, descend
+from stitchloop.fused.select import INTERRUPTED, Stopped, descend
 
 
 class Front:
@@ -72,7 +72,7 @@ def pareto(ev: Evaluator, names: Sequence[str], time_limit: float | None = None)
     except KeyboardInterrupt:
         if not front.members:
             raise
-        stopped = "interrupted"
+        stopped = INTERRUPTED
     if not front.members:
         raise infeasible(ev)
     return [front.members[i] for i in np.lexsort(front.points[::-1])], stopped

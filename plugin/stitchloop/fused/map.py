@@ -20,7 +20,7 @@ from stitchloop.fused.options import ALIASES, OBJECTIVES, FusedOptions
 from stitchloop.fused.pair import shape_of
 from stitchloop.fused.prune import Pruned, prune
 from stitchloop.fused.result import FusedResult, Mapped
-from stitchloop.fused.select import Found, search
+from stitchloop.fused.select import INTERRUPTED, Found, search
 from stitchloop.fused.shape import Shape
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
@@ -137,7 +137,8 @@ def map_shape(shape: Shape, machine: Machine, options: FusedOptions) -> FusedRes
     evaluator = Evaluator(shape, machine, options, pruned.rows, fold=_may_fold(options.objectives[:1]))
     found = search(evaluator, options.order, options.time_limit)
     winner = _mapped(evaluator, found.candidate)
-    front, front_stopped = _front(evaluator, options)
+    interrupted = found.stopped == INTERRUPTED
+    front, front_stopped = ((), INTERRUPTED) if interrupted and options.pareto else _front(evaluator, options)
     seconds = time.perf_counter() - start
     certificate = Certificate(
         not found.stopped,
@@ -154,8 +155,13 @@ def map_shape(shape: Shape, machine: Machine, options: FusedOptions) -> FusedRes
     result = FusedResult(shape, machine, options, winner, certificate, front, front_stopped, notes=notes)
     if not options.unfused or len(shape.structure.ops) == 1:
         return result
-    groupings = Groupings(shape, machine, options, map_shape)
-    return replace(result, unfused=groupings.alone, grouping=groupings.best(result))
+    try:
+        if interrupted:
+            raise KeyboardInterrupt
+        groupings = Groupings(shape, machine, options, map_shape)
+        return replace(result, unfused=groupings.alone, grouping=groupings.best(result))
+    except KeyboardInterrupt:
+        return replace(result, notes=(*notes, "interrupted before the Einsums were mapped one by one, so there is no comparison"))
 
 
 def _floor(winner: Mapped, found: Found, name: str) -> float:

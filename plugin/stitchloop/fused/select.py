@@ -19,6 +19,9 @@ from stitchloop.fused.block import CELLS, SLACK, Block, Candidate, all_tilings, 
 from stitchloop.fused.evaluate import Evaluator
 from stitchloop.fused.options import OBJECTIVES
 
+INTERRUPTED = "interrupted"
+"""Why a search ended that the user broke off."""
+
 
 class Keeper(Protocol):
     """What a search keeps as it goes: the best so far, or a front."""
@@ -110,8 +113,8 @@ def search(ev: Evaluator, order: Sequence[str], time_limit: float | None = None)
     ------
     NoMapping
         When no row fits the buffer at any tiling; the smallest buffer that would do is named.
-    KeyboardInterrupt, TimeoutError
-        When nothing was found before the interruption or the limit.
+    KeyboardInterrupt
+        When nothing was found before the interruption; a limit waits for a first mapping.
     """
     incumbent = Incumbent(order, None if time_limit is None else time.monotonic() + time_limit)
     stopped = ""
@@ -122,10 +125,8 @@ def search(ev: Evaluator, order: Sequence[str], time_limit: float | None = None)
     except KeyboardInterrupt:
         if incumbent.candidate is None:
             raise
-        stopped = "interrupted"
+        stopped = INTERRUPTED
     if incumbent.candidate is None:
-        if stopped:
-            raise TimeoutError(stopped)
         raise infeasible(ev)
     value = incumbent.candidate.screened[incumbent.places[0]]
     floor = float(all_tilings(ev).bounds[incumbent.places[0]].min()) if stopped else value
