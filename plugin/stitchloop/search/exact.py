@@ -51,6 +51,7 @@ from stitchloop.errors import InvalidMapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import kernels, labels, scan
+from stitchloop.search.constants import settle_tensor
 from stitchloop.search.floors import raise_floors, wrapped_floors
 from stitchloop.search.machine import build_machine, build_plan, build_tables
 from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, keep_sets
@@ -196,7 +197,6 @@ class Search:
     def survey(self) -> None:
         """Bounds that need no lattice, for every combination of keep sets; what a tensor adds depends on its own levels only."""
         parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any]] = {}
-        shape = len(self.choices), len(self.eye)
         for keeps in self.sets:
             keys = [
                 (t, tuple(i for i, keep in enumerate(keeps) if tensor.name in keep))
@@ -206,9 +206,7 @@ class Search:
                 if key not in parts:
                     plan = self.plan(keeps)
                     tables = build_tables(self.space, self.machine, plan, 1)
-                    part = np.zeros(shape), np.zeros(shape), np.zeros(len(self.choices), dtype=np.bool_)
-                    scan.survey(self.machine, plan, tables, key[0], self.bounds, *part)
-                    parts[key] = part
+                    parts[key] = settle_tensor(self.machine, plan, tables.still, key[0], self.bounds)[:3]
             own = [parts[key] for key in keys]
             constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
             exact = np.logical_and.reduce([part[2] for part in own])

@@ -365,69 +365,6 @@ def place(machine: Machine, spatial: Any, tables: Tables) -> None:
                         covered /= spatial[i, machine.term_rank[k]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def count_constants(machine: Machine, plan: Plan, spatial: Any, tables: Tables, only: int) -> bool:
-    """After :func:`place`: what the compute units move, and a floor under the cost of all transfers, per metric;
-    those of tensor ``only``, or of all tensors when it is -1.
-
-    The floor: each transfer moves every word of its tensor that the Einsum touches at least once, into every child that
-    differs from others in ranks that do not index the tensor only. Returns whether the constants are exact; lower bounds
-    stand in where tiles of different extents would have to be told apart.
-    """
-    levels, ranks = spatial.shape
-    tensors = machine.is_output.shape[0]
-    exact = True
-    for t in range(tensors):
-        exact = exact and ((only >= 0 and t != only) or machine.is_plain[t] or not machine.is_output[t])
-    tables.floor[:] = 0.0
-    for q in range(plan.transfer_tensor.shape[0]):
-        t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
-        if child < 0 or (only >= 0 and t != only):
-            continue
-        words, copies = machine.touched[t], 1.0
-        for r in range(ranks):
-            if not machine.indexes[t, r]:
-                copies *= tables.inner[levels, r] / tables.inner[child + 1, r]
-        for m in range(machine.weights.shape[0]):
-            at_parent = words * machine.weights[m, parent, UPDATE if machine.is_output[t] else READ]
-            at_child = 0.0 if machine.is_output[t] else words * copies * machine.weights[m, child, FILL]
-            if m == ENERGY:
-                at_parent /= machine.block[parent]
-                at_child /= machine.block[child]
-            elif machine.per_instance[m]:
-                at_parent /= tables.instances[parent]
-                at_child /= tables.instances[child]
-            tables.floor[m] += (at_parent + at_child) * (1.0 - 1e-12)
-    tables.constant[:] = 0.0
-    for t in range(tensors):
-        if only >= 0 and t != only:
-            continue
-        level = plan.innermost[t]
-        words = tables.cycles[0]
-        for i in range(level + 1):
-            least = np.bool_(i > 0) and needs_strides(machine, spatial, t, i) and not tables.still[i]
-            exact = exact and not (least and plan.late[t] != i)
-            words *= different_tiles(machine, tables, spatial, t, i, np.int64(-1), least)
-        again = words
-        if machine.is_output[t]:
-            again = max(0.0, words - tables.partition[level, t])
-        tables.base[t, 0] = again if plan.late[t] < 0 else 0.0
-        tables.base[t, 1] = words if machine.is_output[t] and plan.late[t] < 0 else 0.0
-        for m in range(machine.weights.shape[0]):
-            copies = 1.0 if machine.per_instance[m] else tables.instances[level]
-            reads, updates = again, words
-            if m == ENERGY:
-                reads, updates = np.ceil(again / machine.block[level]), np.ceil(words / machine.block[level])
-            cost = machine.weights[m, level, READ] * reads
-            if machine.is_output[t]:
-                cost += machine.weights[m, level, UPDATE] * updates
-            if plan.late[t] >= 0:
-                tables.floor[m] += cost * copies * (1.0 - 1e-12)
-            else:
-                tables.constant[m] += cost * copies
-    return exact
-
-
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
     """Fill the words of every transfer and the tiles kept, for every node."""

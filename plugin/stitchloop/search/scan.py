@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from stitchloop.search.constants import settle_tensor
 from stitchloop.search.kernels import (
     ENERGY,
     Machine,
     Plan,
     Tables,
-    count_constants,
     count_words,
     lay_lattice,
     mix_metrics,
@@ -89,18 +88,6 @@ def rounded_down(numbers: Any) -> Any:
     return numbers * (1.0 - 2e-12)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-def survey(
-    machine: Machine, plan: Plan, tables: Tables, only: int, choices: Any, constants: Any, floors: Any, exact: Any
-) -> None:
-    """What tensor ``only`` adds to constants and floors of all ``choices[*, levels, ranks]``; whether that is exact."""
-    for c in range(choices.shape[0]):
-        place(machine, choices[c], tables)
-        exact[c] = count_constants(machine, plan, choices[c], tables, only)
-        constants[c, :] = tables.constant
-        floors[c, :] = tables.floor
-
-
 def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: Any) -> int:
     """Fill everything in ``tables`` that a choice of spatial factors settles; the number of nodes."""
     place(machine, choice, tables)
@@ -127,9 +114,10 @@ def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, 
     return float(slots[plan.root, 0])
 
 
-def count_base(machine: Machine, plan: Plan, tables: Tables, choice: Any) -> bool:
-    """Constants and ``tables.base`` of one choice; whether they are exact."""
-    metrics = len(tables.constant)
-    constants, floors, exact = np.zeros((1, metrics)), np.zeros((1, metrics)), np.zeros(1, dtype=np.bool_)
-    survey(machine, plan, tables, -1, choice[None], constants, floors, exact)
-    return bool(exact[0])
+def count_base(machine: Machine, plan: Plan, tables: Tables, choice: Any) -> None:
+    """Constants and ``tables.base`` of one choice."""
+    tables.constant[:] = 0.0
+    for t in range(len(machine.is_output)):
+        constants, _, _, base = settle_tensor(machine, plan, tables.still, t, choice[None])
+        tables.constant[:] += constants[0]
+        tables.base[t] = base[0]

@@ -1,0 +1,123 @@
+"""What spatial factors settle alone: words that the compute units move, and floors under all transfers, for many choices.
+
+Spatial loops of a level stand inside its temporal ones. Inside level 0, and where nothing inside a level is looped over in
+time, the extents of what a fan-out spreads are the spatial factors inside it, so the number of different tiles is known.
+Elsewhere it depends on temporal loops where a sum of ranks is spread; a lower bound stands in then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stitchloop.search.kernels import ENERGY, FILL, READ, UPDATE, Machine, Plan
+
+
+def settle_tensor(machine: Machine, plan: Plan, still: Any, t: int, choices: Any) -> tuple[Any, Any, Any, Any]:
+    """What tensor ``t`` adds for every one of ``choices[*, levels, ranks]``.
+
+    Returns
+    -------
+    constants, floors : float64[*, metrics]
+        What the compute units move; the least that all other transfers cost: each moves every touched word once, into every
+        child that differs from others in ranks that do not index the tensor only.
+    exact : bool[*]
+        Whether the constants are exact, not lower bounds.
+    base : float64[*, 2]
+        Words that the compute units read and update, per instance of the innermost level that keeps the tensor.
+    """
+    metrics, used = len(machine.weights), choices.prod(axis=2).astype(float)
+    outside = np.cumprod(used[:, ::-1], axis=1)[:, ::-1]
+    instances = np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1)
+    output, late, level = bool(machine.is_output[t]), int(plan.late[t]), int(plan.innermost[t])
+    constants, floors = np.zeros((len(choices), metrics)), np.zeros((len(choices), metrics))
+    for q in np.nonzero((plan.transfer_tensor == t) & (plan.transfer_child >= 0))[0]:
+        child, parent, words = plan.transfer_child[q], plan.transfer_parent[q], machine.touched[t]
+        copies = choices[:, child + 1 :].prod(axis=1)[:, ~machine.indexes[t]].prod(axis=1)
+        for m in range(metrics):
+            at_parent = words * machine.weights[m, parent, UPDATE if output else READ] * np.ones(len(choices))
+            at_child = 0.0 if output else words * copies * machine.weights[m, child, FILL]
+            if m == ENERGY:
+                at_parent, at_child = at_parent / machine.block[parent], at_child / machine.block[child]
+            elif machine.per_instance[m]:
+                at_parent, at_child = at_parent / instances[:, parent], at_child / instances[:, child]
+            floors[:, m] += (at_parent + at_child) * (1.0 - 1e-12)
+    exact = np.full(len(choices), bool(machine.is_plain[t]) or not output)
+    words = np.prod([float(size) for size in machine.size]) / outside[:, 0]
+    for i in range(level + 1):
+        bounded = _sums_spread(machine, t, choices[:, i]) if i and not still[i] else np.zeros(len(choices), dtype=np.bool_)
+        exact &= ~bounded | (late == i)
+        words = words * _different(machine, t, choices[:, i], choices[:, :i].prod(axis=1), bounded)
+    first = np.full(len(choices), machine.words[t])
+    if machine.is_plain[t]:
+        first = first / choices[:, level + 1 :].prod(axis=1)[:, machine.indexes[t]].prod(axis=1)
+    again = np.maximum(0.0, words - first) if output else words
+    for m in range(metrics):
+        reads, updates = again, words
+        if m == ENERGY:
+            reads, updates = np.ceil(again / machine.block[level]), np.ceil(words / machine.block[level])
+        cost = machine.weights[m, level, READ] * reads + (machine.weights[m, level, UPDATE] * updates if output else 0.0)
+        cost = cost if machine.per_instance[m] else cost * instances[:, level]
+        if late >= 0:
+            floors[:, m] += cost * (1.0 - 1e-12)
+        else:
+            constants[:, m] += cost
+    base = np.stack([again, words if output else np.zeros(len(choices))], axis=1)
+    return constants, floors, exact, base if late < 0 else base * 0.0
+
+
+def _expressions(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
+    """(rank, coefficient) of every term, by index expression."""
+    return [
+        [(int(machine.term_rank[k]), int(machine.term_coefficient[k])) for k in range(*machine.expression_term[e : e + 2])]
+        for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1])
+    ]
+
+
+def _sums_spread(machine: Machine, t: int, bounds: Any) -> Any:
+    """Where a fan-out with ``bounds[*, ranks]`` spreads several ranks of one index expression."""
+    found = np.zeros(len(bounds), dtype=np.bool_)
+    for terms in _expressions(machine, t):
+        found |= (bounds[:, [rank for rank, _ in terms]] > 1).sum(axis=1) > 1
+    return found
+
+
+def _different(machine: Machine, t: int, bounds: Any, inside: Any, bounded: Any) -> Any:
+    """Different tiles over spatial ``bounds[*, ranks]`` with the extents ``inside``; lower bounds where ``bounded``."""
+    expressions = _expressions(machine, t)
+    if machine.is_diagonal[t]:
+        sizes = [1 + sum(c * (int(machine.size[r]) - 1) for r, c in terms) for terms in expressions]
+        least = np.max([np.max([bounds[:, r] for r, _ in terms], axis=0) for terms in expressions if terms], axis=0)
+        exact = [_joint(expressions, sizes, row, extents) for row, extents in zip(bounds, inside)]
+        return np.where(bounded, least, exact).astype(float)
+    different = np.ones(len(bounds))
+    for terms in expressions:
+        if len(terms) == 1:
+            different *= bounds[:, terms[0][0]]
+        elif len(terms) == 2:
+            (a, by_a), (b, by_b) = terms
+            step_a, step_b = by_a * inside[:, a], by_b * inside[:, b]
+            common = np.gcd(step_a, step_b)
+            fewer = np.maximum(0, bounds[:, a] - step_b // common) * np.maximum(0, bounds[:, b] - step_a // common)
+            different *= np.where(bounded, bounds[:, a] + bounds[:, b] - 1, bounds[:, a] * bounds[:, b] - fewer)
+        elif terms:
+            least = 1 + sum(bounds[:, r] - 1 for r, _ in terms)
+            exact = [_joint([terms], [1], row, extents) for row, extents in zip(bounds, inside)]
+            different *= np.where(bounded, least, exact)
+    return different
+
+
+def _joint(expressions: list[list[tuple[int, int]]], sizes: list[int], bounds: Any, inside: Any) -> int:
+    """Different offsets of all elements, every index expression packed into one number."""
+    steps: dict[int, int] = {}
+    radix = 1
+    for terms, size in zip(expressions, sizes):
+        for rank, coefficient in terms:
+            if bounds[rank] > 1:
+                steps[rank] = steps.get(rank, 0) + radix * coefficient * int(inside[rank])
+        radix *= size + 1
+    offsets = np.zeros(1, dtype=np.int64)
+    for rank, step in steps.items():
+        offsets = np.unique(np.add.outer(offsets, step * np.arange(bounds[rank])))
+    return len(offsets)
