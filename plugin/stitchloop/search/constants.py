@@ -67,6 +67,41 @@ def settle_tensor(machine: Machine, plan: Plan, still: Any, t: int, choices: Any
     return constants, floors, exact, base if late < 0 else base * 0.0
 
 
+def different_tiles(machine: Machine, plan: Plan, still: Any, choices: Any) -> tuple[Any, Any]:
+    """Different tiles between parent and child of every transfer, for every one of ``choices[*, levels, ranks]``.
+
+    Returns
+    -------
+    known : float64[*, transfers]
+        The product over the fan-outs whose tiles the spatial factors settle.
+    open_levels : bool[*, transfers, levels]
+        The other fan-outs: see :func:`spread_nodes`.
+    """
+    known = np.ones((len(choices), len(plan.transfer_tensor)))
+    open_levels = np.zeros((*known.shape, choices.shape[1]), dtype=np.bool_)
+    for q, (t, child, parent) in enumerate(zip(plan.transfer_tensor, plan.transfer_child, plan.transfer_parent)):
+        for i in range(child + 1, parent + 1):
+            spread = choices[:, i]
+            if (spread == 1).all():
+                continue
+            summed = _sums_spread(machine, t, spread)
+            bounded = np.zeros(len(choices), dtype=np.bool_)
+            if child >= 0 or i == plan.late[t]:
+                open_levels[:, q, i] = summed
+            elif i and not still[i]:
+                bounded = summed
+            settled = _different(machine, t, spread, choices[:, :i].prod(axis=1), bounded)
+            known[:, q] *= np.where(open_levels[:, q, i], 1.0, settled)
+    return known, open_levels
+
+
+def spread_nodes(machine: Machine, t: int, choice: Any, level: int, extents: Any) -> Any:
+    """Different tiles that the fan-out of ``level`` holds at every node; ``extents[ranks, nodes]`` are the temporal ones."""
+    nodes = extents.shape[1]
+    inside = extents.T.astype(np.int64) * choice[:level].prod(axis=0)[None, :]
+    return _different(machine, t, np.repeat(choice[level][None, :], nodes, axis=0), inside, np.zeros(nodes, dtype=np.bool_))
+
+
 def _expressions(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
     """(rank, coefficient) of every term, by index expression."""
     return [

@@ -51,7 +51,7 @@ from stitchloop.errors import InvalidMapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import kernels, labels, scan
-from stitchloop.search.constants import settle_tensor
+from stitchloop.search.constants import different_tiles, settle_tensor
 from stitchloop.search.floors import raise_floors, wrapped_floors
 from stitchloop.search.machine import build_machine, build_plan, build_tables
 from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, keep_sets
@@ -99,6 +99,8 @@ class Surveyed:
     """bool[choices]: whether the constants are exact, not lower bounds."""
     bounds: Any
     """float64[choices, GOALS]; raised as the search goes on."""
+    tiles: Any = None
+    """What :func:`stitchloop.search.constants.different_tiles` gives, once it is needed."""
 
     @property
     def plan(self) -> kernels.Plan:
@@ -213,6 +215,12 @@ class Search:
             bounds = np.zeros((len(self.choices), labels.GOALS))
             scan.rate_floors(self.task, self.bounds, constants, floors, bounds)
             self.surveys.append(Surveyed(self.plan, keeps, constants, floors, exact, bounds))
+
+    def _tiles(self, survey: Surveyed, c: int) -> tuple[Any, Any]:
+        if survey.tiles is None:
+            still = build_tables(self.space, self.machine, survey.plan, 1).still
+            survey.tiles = different_tiles(self.machine, survey.plan, still, self.bounds)
+        return survey.tiles[0][c], survey.tiles[1][c]
 
     def _raise(self, k: int) -> None:
         """Raise the floors of one combination of keep sets where they may still precede the incumbent."""
@@ -406,7 +414,7 @@ class Search:
         """Raise the bounds of one choice by its least cost in the primary metric: (status, goals and loops of that nest)."""
         tables, space = own
         bounds, primary = survey.bounds[c], self.task.primary
-        nodes = scan.lay(self.machine, survey.plan, tables, self.bounds[c], survey.constants[c])
+        nodes = scan.lay(self.machine, survey.plan, tables, self.bounds[c], survey.constants[c], self._tiles(survey, c))
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
         for slides in (scan.NEAREST, scan.EXACT) if len(survey.plan.slides) else (scan.EXACT,):
             least = scan.price(self.machine, survey.plan, tables, space, self.eye[primary], nodes, slides, space.slots)
@@ -495,7 +503,7 @@ class Search:
         """Tables for one choice; ``with_buffers`` is a task that also counts the words kept."""
         choice = self.bounds[c]
         tables, space = workspace(self.space, self.machine, survey.plan, self.nodes(choice[None]))
-        nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c])
+        nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c], self._tiles(survey, c))
         scan.count_base(self.machine, survey.plan, tables, choice)
         task = with_buffers or self.task
         own = with_buffers is not None

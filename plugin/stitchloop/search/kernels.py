@@ -22,9 +22,6 @@ ENERGY = 0
 
 INF = np.inf
 
-MARKS = 1 << 22
-"""Longest span of offsets that is marked one by one; beyond it a lower bound on their number does."""
-
 
 class Machine(NamedTuple):
     """Einsum and architecture as arrays. Levels inner to outer; ranks and tensors as the Einsum lists them."""
@@ -135,6 +132,8 @@ class Tables(NamedTuple):
     """float64[metrics]: least cost of all transfers."""
     still: Any
     """bool[levels]: nothing inside the level is looped over in time."""
+    different: Any
+    """float64[transfers]: different tiles between parent and child, but for fan-outs where they depend on the node."""
     constant: Any
     """float64[metrics]: what the compute units move, whatever the temporal loops."""
     base: Any
@@ -212,131 +211,6 @@ def fill_volume(machine: Machine, tables: Tables, tensor: int, level: int, nodes
             out[p] *= length
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def distinct_sums(steps: Any, bounds: Any, terms: int) -> float:
-    """Different values of ``sum(index * step)``, each index below its bound, all steps positive.
-
-    With two terms, ``i * a + j * b`` is met again at ``(i + b', j - a')``, where a' and b' have no common factor.
-    """
-    if terms == 0:
-        return 1.0
-    if terms == 1:
-        return float(bounds[0])
-    if terms == 2:
-        a, b = steps[0], steps[1]
-        while b:
-            a, b = b, a % b
-        fewer_x, fewer_y = bounds[0] - steps[1] // a, bounds[1] - steps[0] // a
-        return float(bounds[0] * bounds[1] - max(0, fewer_x) * max(0, fewer_y))
-    longest = 1
-    for k in range(terms):
-        longest += steps[k] * (bounds[k] - 1)
-    if longest > MARKS:
-        return float(bounds[:terms].max())
-    marks = np.zeros(longest, dtype=np.bool_)
-    marks[0] = True
-    reached = 1
-    for k in range(terms):
-        for offset in range(reached - 1, -1, -1):
-            if marks[offset]:
-                for index in range(1, bounds[k]):
-                    marks[offset + index * steps[k]] = True
-        reached += steps[k] * (bounds[k] - 1)
-    different = 0
-    for offset in range(longest):
-        different += marks[offset]
-    return float(different)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def needs_strides(machine: Machine, spatial: Any, tensor: int, level: int) -> bool:
-    """Whether the number of different tiles that a fan-out holds depends on the tiles' extents."""
-    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-        active = 0
-        for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
-            active += spatial[level, machine.term_rank[k]] > 1
-        if active > 1:
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def different_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, node: int, least: bool) -> float:
-    """Different tiles of the tensor among the children of one instance of ``level``.
-
-    ``node`` gives the temporal extents inside, -1 none; with ``least``, a lower bound over all extents instead.
-    """
-    steps = np.empty(16, dtype=np.int64)
-    bounds = np.empty(16, dtype=np.int64)
-    if machine.is_diagonal[tensor] and not least:
-        terms = 0
-        for r in range(spatial.shape[1]):
-            if spatial[level, r] == 1:
-                continue
-            radix = 1
-            step = 0
-            for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-                whole = 1
-                for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
-                    whole += machine.term_coefficient[k] * (machine.size[machine.term_rank[k]] - 1)
-                    if machine.term_rank[k] == r:
-                        stride = int((tables.extent[r, node] if node >= 0 else 1.0) * tables.inner[level, r])
-                        step += radix * machine.term_coefficient[k] * stride
-                radix *= whole + 1
-            if step:
-                steps[terms], bounds[terms] = step, spatial[level, r]
-                terms += 1
-        if terms > 1:
-            return distinct_sums(steps, bounds, terms)
-    different = 1.0
-    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-        terms = 0
-        for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
-            r = machine.term_rank[k]
-            if spatial[level, r] > 1:
-                steps[terms] = machine.term_coefficient[k] * int(
-                    (tables.extent[r, node] if node >= 0 else 1.0) * tables.inner[level, r]
-                )
-                bounds[terms] = spatial[level, r]
-                terms += 1
-        if least:
-            longest = 1.0
-            for k in range(terms):
-                longest = max(longest, float(bounds[k])) if machine.is_diagonal[tensor] else longest + bounds[k] - 1
-            different = max(different, longest) if machine.is_diagonal[tensor] else different * longest
-        else:
-            different *= distinct_sums(steps, bounds, terms)
-    return different
-
-
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def spread_tiles(machine: Machine, tables: Tables, spatial: Any, tensor: int, level: int, nodes: int, words: Any) -> None:
-    """Multiply ``words`` by the number of different tiles where that depends on their extents.
-
-    It depends on the extents of the ranks that the fan-out spreads, so equal extents of those are computed once.
-    """
-    ranks = spatial.shape[1]
-    axes = np.zeros(ranks, dtype=np.int64)
-    period = 1
-    for r in range(ranks):
-        relevant = False
-        for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-            for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
-                relevant = relevant or machine.term_rank[k] == r
-        if relevant and spatial[level, r] > 1:
-            axes[r] = period
-            period *= tables.count[r]
-    known = np.zeros(period)
-    for p in range(nodes):
-        index = 0
-        for r in range(ranks):
-            if axes[r]:
-                index += axes[r] * ((p // tables.stride[r]) % tables.count[r])
-        if known[index] == 0.0:
-            known[index] = different_tiles(machine, tables, spatial, tensor, level, p, np.bool_(False))
-        words[p] *= known[index]
-
-
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def place(machine: Machine, spatial: Any, tables: Tables) -> None:
     """What the spatial factors ``spatial[levels, ranks]`` settle at once: cycles, instances, partitions."""
@@ -387,30 +261,16 @@ def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, node
         for p in range(nodes):
             tables.fits[i, p] = tables.filled[i, p] <= most and tables.filled[i, p] >= least
     for q in range(plan.transfer_tensor.shape[0]):
-        t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
+        t, child = plan.transfer_tensor[q], plan.transfer_child[q]
         if child < 0:
-            fixed = tables.cycles[0]
-            for i in range(parent + 1):
-                if i != plan.late[t] or not needs_strides(machine, spatial, t, i):
-                    least = np.bool_(i > 0) and needs_strides(machine, spatial, t, i) and not tables.still[i]
-                    fixed *= different_tiles(machine, tables, spatial, t, i, np.int64(-1), least)
             for p in range(nodes):
                 tables.share[q, p] = 0.0
-                tables.reads[q, p] = fixed
-            if needs_strides(machine, spatial, t, plan.late[t]):
-                spread_tiles(machine, tables, spatial, t, plan.late[t], nodes, tables.reads[q])
+                tables.reads[q, p] = tables.cycles[0] * tables.different[q]
             continue
         fill_volume(machine, tables, t, child, nodes, tables.share[q])
-        fixed = 1.0
-        for i in range(child + 1, parent + 1):
-            if not needs_strides(machine, spatial, t, i):
-                fixed *= different_tiles(machine, tables, spatial, t, i, np.int64(-1), np.bool_(False))
         for p in range(nodes):
             tables.share[q, p] *= tables.trips[p]
-            tables.reads[q, p] = tables.share[q, p] * fixed
-        for i in range(child + 1, parent + 1):
-            if needs_strides(machine, spatial, t, i):
-                spread_tiles(machine, tables, spatial, t, i, nodes, tables.reads[q])
+            tables.reads[q, p] = tables.share[q, p] * tables.different[q]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
@@ -428,7 +288,7 @@ def mix_metrics(machine: Machine, plan: Plan, tables: Tables, mix: Any, rates: A
         rates[q, 3], rates[q, 4] = machine.block[child], machine.block[parent]
         rates[q, 5] = tables.partition[child, t] if output and fed else 0.0
         rates[q, 6] = tables.partition[parent, t] if output else 0.0
-        rates[q, 7:10] = 0.0
+        rates[q, 7], rates[q, 8], rates[q, 9] = 0.0, 0.0, 0.0
         for m in range(1, mix.shape[0]):
             if mix[m] != 0.0:
                 if machine.per_instance[m]:
@@ -751,7 +611,10 @@ def run_program(
 @njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def begin_words(plan: Plan, tables: Tables) -> None:
     """Start ``tables.words`` with what the compute units move."""
-    tables.words[:] = 0.0
+    for i in range(tables.words.shape[0]):
+        for t in range(tables.words.shape[1]):
+            tables.words[i, t, 0] = 0.0
+            tables.words[i, t, 1] = 0.0
     for t in range(plan.innermost.shape[0]):
         tables.words[plan.innermost[t], t, 0] = tables.base[t, 0]
         tables.words[plan.innermost[t], t, 1] = tables.base[t, 1]
@@ -818,7 +681,8 @@ def walk(
     ``sums[metric]`` gets what the nest costs in every metric, constants left out; ``singles[metric]`` are its rates.
     """
     ops = plan.ops
-    sums[:] = 0.0
+    for m in range(sums.shape[0]):
+        sums[m] = 0.0
     begin_words(plan, tables)
     slot: Any = np.int64(plan.root)
     node: Any = np.int64(0)

@@ -138,13 +138,16 @@ def search_labels(
     ops = plan.ops
     kinds, mixtures, capacity = tracked.shape[0], mixes.shape[0], pool.shape[0]
     metrics = scale.constant.shape[0]
-    heads[:, :] = -1
+    for slot in range(heads.shape[0]):
+        for node in range(heads.shape[1]):
+            heads[slot, node] = -1
     by_slot = np.full(plan.slot_ops.shape[0], -1, dtype=np.int32)
     sums, values, goals = np.zeros(metrics), np.zeros(mixtures), np.zeros(GOALS)
     paid, bounds = np.zeros(kinds), np.zeros(metrics)
     steps = np.zeros(kinds)
     root = plan.root
-    pool[0, :] = 0.0
+    for x in range(kinds):
+        pool[0, x] = 0.0
     links[0, 0], links[0, 1], links[0, 2], links[0, 3], links[0, 4] = -1, -1, 0, -1, -1
     # links: parent, operation, node, next at the same slot and node (-2 when dropped), next of the same slot
     heads[root, 0] = 0
@@ -172,7 +175,8 @@ def search_labels(
                             front_size = insert(front, owners, front_size, goals, label)
                         continue
                     if beats(goals, best) or (ties and winner < 0 and not beats(best, goals)):
-                        best[:] = goals
+                        for g in range(best.shape[0]):
+                            best[g] = goals[g]
                         winner = label
                     continue
                 if kind == EXIT and plan.kept[level].any() and not tables.fits[level, node]:
@@ -329,10 +333,12 @@ def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
                 worse = False
                 break
         if not worse:
-            front[kept, :] = front[row, :]
+            for g in range(goals.shape[0]):
+                front[kept, g] = front[row, g]
             owners[kept] = owners[row]
             kept += 1
-    front[kept, :] = goals
+    for g in range(goals.shape[0]):
+        front[kept, g] = goals[g]
     owners[kept] = owner
     return kept + 1
 

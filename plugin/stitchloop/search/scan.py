@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stitchloop.search.constants import settle_tensor
+from stitchloop.search.constants import different_tiles, settle_tensor, spread_nodes
 from stitchloop.search.kernels import (
     ENERGY,
     Machine,
@@ -88,12 +88,21 @@ def rounded_down(numbers: Any) -> Any:
     return numbers * (1.0 - 2e-12)
 
 
-def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: Any) -> int:
-    """Fill everything in ``tables`` that a choice of spatial factors settles; the number of nodes."""
+def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: Any, tiles: Any = None) -> int:
+    """Fill everything in ``tables`` that a choice of spatial factors settles; the number of nodes.
+
+    ``tiles`` is the choice's row of :func:`stitchloop.search.constants.different_tiles`.
+    """
     place(machine, choice, tables)
     tables.constant[:] = constants
-    nodes = lay_lattice(machine, choice, tables)
+    nodes = int(lay_lattice(machine, choice, tables))
+    if tiles is None:
+        known, open_levels = different_tiles(machine, plan, tables.still, choice[None])
+        tiles = known[0], open_levels[0]
+    tables.different[:] = tiles[0]
     count_words(machine, plan, choice, tables, nodes)
+    for q, level in zip(*np.nonzero(tiles[1])):
+        tables.reads[q, :nodes] *= spread_nodes(machine, plan.transfer_tensor[q], choice, level, tables.extent[:, :nodes])
     return nodes
 
 
