@@ -161,7 +161,7 @@ def search_labels(
             if links[label, 3] == -2:
                 label = following
                 continue
-            node = np.int64(links[label, 2])
+            node = int(links[label, 2])
             for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
                 kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
                 if kind == END:
