@@ -26,6 +26,7 @@ def solve(front=()):  # type: ignore[no-untyped-def]
     if not job["fused"]:
         return map_einsum(spec)
     more = {"perfect": not job["imperfect"], "unfused": False, "capacity": job.get("capacity"), "pareto": front}
+    more["arrays"] = job.get("arrays", "split")
     return map_fused(spec, FusedOptions((job["objective"],), **more))
 
 

@@ -73,7 +73,10 @@ def map_command(
         str, typer.Option(help="Options inside the array that each Einsum may choose from, by commas.", rich_help_panel=FUSED)
     ] = "WS,IS,OS",
     arrays: Annotated[
-        str, typer.Option(help="Several PE arrays split one head, or take heads of their own.", rich_help_panel=FUSED)
+        str,
+        typer.Option(
+            help="Several arrays: split one head along a common rank, free to split any, or heads apart.", rich_help_panel=FUSED
+        ),
     ] = "split",
     reconfigurable: Annotated[
         bool, typer.Option("--reconfigurable", help="Choose the array's logical shape for each Einsum.", rich_help_panel=FUSED)
@@ -148,7 +151,7 @@ def map_command(
 def _check_choices(softmax: str, arrays: str, ablation: str, strategy: str) -> None:
     """Misspelt choices are refused also where the input does not use them."""
     one_of("--softmax", softmax, ("none", "added", "overlapped"))
-    one_of("--arrays", arrays, ("split", "heads"))
+    one_of("--arrays", arrays, ("split", "heads", "free"))
     one_of("--ablation", ablation, ABLATIONS)
     one_of("--strategy", strategy, STRATEGIES)
 

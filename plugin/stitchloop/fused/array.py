@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from math import prod
 
 from stitchloop.fused.machine import Machine
@@ -42,12 +42,16 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Placement:
-    """One option: its name, the two sides of the (logical) array, and the rank that is split over the arrays (-1: none)."""
+    """One option: its name, the two sides of the (logical) array, and the ranks that are split over several arrays, each
+    with how many share it."""
 
     name: str
     sides: tuple[Lanes, ...]
-    split: int
-    arrays: int
+    splits: tuple[tuple[int, int], ...] = ()
+
+    def arrays_along(self, rank: int) -> int:
+        """Arrays that share ``rank``; 1 where it is not split."""
+        return dict(self.splits).get(rank, 1)
 
 
 @dataclass(frozen=True)
@@ -83,26 +87,38 @@ def groups(shape: Shape, op: Op) -> dict[tuple[bool, ...], list[int]]:
 def placements(shape: Shape, at: int, machine: Machine, options: FusedOptions) -> tuple[Placement, ...]:
     """Every option for Einsum ``at``: the stationarity options, for each logical array shape."""
     op = shape.structure.ops[at]
-    split, arrays = split_rank(shape, machine, options)
+    cuts = array_cuts(shape, at, machine, options)
     units = machine.rows * machine.columns
     shapes = [(r, units // r) for r in divisors(units)] if options.reconfigurable else [(machine.rows, machine.columns)]
-    found: dict[tuple[str, tuple[Lanes, ...]], Placement] = {}
-    for rows, columns in shapes:
-        for name, sides in _sides(shape, op, options, rows, columns):
-            placement = Placement(name, sides, split, arrays)
-            found.setdefault((name, sides), placement)
-    return tuple(found.values())
+    found = {
+        Placement(name, sides, cut): None
+        for rows, columns in shapes
+        for name, sides in _sides(shape, op, options, rows, columns)
+        for cut in cuts
+    }
+    return tuple(found)
 
 
-def split_rank(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[int, int]:
-    """The rank that the arrays split among them: the longest that indexes every Einsum's output."""
+def array_cuts(shape: Shape, at: int, machine: Machine, options: FusedOptions) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Every way to cut Einsum ``at`` over the arrays: pairs of a rank and the arrays that share it. () where one array works."""
     if machine.arrays == 1 or options.arrays == "heads":
-        return -1, 1
+        return ((),)
+    if options.arrays == "split":
+        rank = split_rank(shape, machine, options)
+        return (((rank, machine.arrays),) if rank >= 0 else (),)
+    op = shape.structure.ops[at]
+    ranks = [r for r in sorted(op.ranks) if r not in shape.structure.whole and shape.points(at, r) > 1]
+    cuts: list[tuple[tuple[int, int], ...]] = [((rank, machine.arrays),) for rank in ranks]
+    shared = [(count, machine.arrays // count) for count in divisors(machine.arrays)[1:-1]]
+    cuts += [((a, first), (b, second)) for a, b in combinations(ranks, 2) for first, second in shared]
+    return tuple(cuts) or ((),)
+
+
+def split_rank(shape: Shape, machine: Machine, options: FusedOptions) -> int:
+    """The rank that the arrays split among them: the longest that indexes every Einsum's output; -1 where there is none."""
     structure = shape.structure
     common = [r for r in structure.looped if all(r in op.output.ranks for op in structure.ops)]
-    if not common:
-        return -1, 1
-    return max(common, key=lambda r: (shape.sizes[r], -r)), machine.arrays
+    return max(common, key=lambda r: (shape.sizes[r], -r), default=-1)
 
 
 def _sides(shape: Shape, op: Op, options: FusedOptions, rows: int, columns: int) -> Iterator[tuple[str, tuple[Lanes, ...]]]:
@@ -146,13 +162,13 @@ def cost(shape: Shape, at: int, placement: Placement, mode: Mode, exact: bool) -
         return Passes(rank, lanes, scale, index.stride, index.window, own, keeps and not plain, exact and plain)
 
     def side_passes(side: Lanes) -> Passes:
-        nested = (placement.arrays, side.lanes) if side.rank == placement.split and side.rank >= 0 else (side.lanes,)
+        arrays = placement.arrays_along(side.rank)
+        nested = (arrays, side.lanes) if arrays > 1 else (side.lanes,)
         return in_lanes(side.rank, nested, prod(shape.points(at, r) for r in side.whole))
 
     def streamed(rank: int) -> Variable:
-        if rank == placement.split and placement.arrays > 1:
-            return in_lanes(rank, (placement.arrays,), 1)
-        return sweeps[rank]
+        arrays = placement.arrays_along(rank)
+        return in_lanes(rank, (arrays,), 1) if arrays > 1 else sweeps[rank]
 
     def moved(touching: frozenset[int]) -> Product:
         factors: list[Variable] = list(repeats)

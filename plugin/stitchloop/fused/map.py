@@ -31,6 +31,13 @@ LARGEST_PERFECT = 1 << 44
 """Rank size up to which the divisors are."""
 MOST_SOFTMAX_OPS = 1e6
 
+ARRAYS = {
+    "split": "share each head, cut along one common rank",
+    "free": "share each head, cut along any one or two ranks of each Einsum",
+    "heads": "take a head each, with a buffer share of its own",
+}
+"""What several arrays do, for the output."""
+
 COUNTING = "closed forms of fused chains, sound convention"
 
 
@@ -208,11 +215,10 @@ def _notes(shape: Shape, machine: Machine, options: FusedOptions) -> tuple[str, 
     if machine.inner_storage:
         names = ", ".join(machine.inner_storage)
         notes.append(f"{names} inside the arrays: what a stationarity option keeps there is free of energy")
-    if machine.arrays > 1 and options.arrays == "split" and split_rank(shape, machine, options)[0] < 0:
+    if machine.arrays > 1 and options.arrays == "split" and split_rank(shape, machine, options) < 0:
         notes.append(f"no rank is common to all outputs: one of the {machine.arrays} arrays works")
     elif machine.arrays > 1:
-        how = "share each head" if options.arrays == "split" else "take a head each, with a buffer share of its own"
-        notes.append(f"{machine.arrays} arrays of {machine.rows} x {machine.columns} {how}")
+        notes.append(f"{machine.arrays} arrays of {machine.rows} x {machine.columns} {ARRAYS[options.arrays]}")
     if options.reconfigurable:
         notes.append("array shapes are chosen for each Einsum (reconfigurable array)")
     if options.ablation != "full":

@@ -16,7 +16,7 @@ ALIASES = {"delay": "latency", "cycles": "latency", "last-level-accesses": "dram
 """Timeloop's names of the same things."""
 
 Softmax = Literal["none", "added", "overlapped"]
-Arrays = Literal["split", "heads"]
+Arrays = Literal["split", "heads", "free"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class FusedOptions:
     softmax_lanes : int or None
         Operations per cycle; None: one for each column of each array.
     arrays : str
-        ``split``: the arrays share one head, cut along its common outer rank; ``heads``: each takes a head of its own, with a
-        buffer share of its own.
+        ``split``: the arrays share one head, cut along its common outer rank; ``free``: they share one head, each Einsum cut
+        along any one or two of its ranks (partial sums of several arrays are added on their way up, at no cost, as within an
+        array); ``heads``: each takes a head of its own, with a buffer share of its own.
     reconfigurable : bool
         Logical array shapes ``R'*C' = R*C``, chosen for each Einsum.
     stationarity : tuple of str

@@ -123,7 +123,7 @@ class FusedResult:
             for side in placement.sides:
                 ranks = [names[r] for r in (side.rank, *side.whole) if r >= 0]
                 sides.append(f"{'*'.join(ranks) or '-'} over {side.lanes}")
-            split = f", {names[placement.split]} split over {placement.arrays} arrays" if placement.arrays > 1 else ""
+            split = "".join(f", {names[rank]} split over {count} arrays" for rank, count in placement.splits)
             texts.append(f"{placement.name}, {' x '.join(sides)}{split}")
         return tuple(texts)
 
