@@ -12,21 +12,8 @@ import pytest
 import yaml
 
 import stitchloop
-from stitchloop.cli.app import main
+from commands import ARCH, GEMM, MAPPING, SMALL, run
 from stitchloop.content import content_root, resolve
-
-SMALL = Path(__file__).parent / "data" / "small"
-ARCH, GEMM, MAPPING = (str(SMALL / name) for name in ("arch.yaml", "gemm.yaml", "mapping.yaml"))
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Exit status of ``stitchloop ARGUMENTS`` in this process."""
-    monkeypatch.setattr(sys, "argv", ["stitchloop", *arguments])
-    try:
-        main()
-    except SystemExit as exit:
-        return int(exit.code or 0)
-    return 0
 
 
 def test_model_writes_timeloops_files_and_stats_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

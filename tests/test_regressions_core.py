@@ -13,21 +13,8 @@ from typing import Any
 import pytest
 
 import stitchloop
-from stitchloop.cli.app import main
+from commands import ARCH, GEMM, MAPPING, run
 from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle, Place, StitchloopError
-
-SMALL = Path(__file__).parent / "data" / "small"
-ARCH, GEMM, MAPPING = (str(SMALL / name) for name in ("arch.yaml", "gemm.yaml", "mapping.yaml"))
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Exit status of ``stitchloop ARGUMENTS`` in this process."""
-    monkeypatch.setattr(sys, "argv", ["stitchloop", *arguments])
-    try:
-        main()
-    except SystemExit as exit:
-        return int(exit.code or 0)
-    return 0
 
 
 def shell(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
