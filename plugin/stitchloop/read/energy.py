@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,6 +97,9 @@ def run_accelergy(command: list[str], source: ArchitectureSource, components: li
     InputError
         When it fails, runs too long, or writes no ERT.
     """
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="stitchloop-accelergy-") as folder:
         inputs = Path(folder, "architecture.yaml")
         document = accelergy_document(source, components)
