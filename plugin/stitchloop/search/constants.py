@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stitchloop.search.kernels import ENERGY, FILL, READ, UPDATE, Machine, Plan
+from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan
 
 
 def settle_tensor(machine: Machine, plan: Plan, still: Any, t: int, choices: Any) -> tuple[Any, Any, Any, Any]:

@@ -50,15 +50,19 @@ import numpy as np
 from stitchloop.errors import InvalidMapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
-from stitchloop.search import kernels, labels, scan
+from stitchloop.search import labels, scan
+from stitchloop.search.arrays import ENERGY, Plan
 from stitchloop.search.constants import different_tiles, settle_tensor
 from stitchloop.search.floors import raise_floors, wrapped_floors
 from stitchloop.search.machine import build_machine, build_plan, build_tables
 from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
+from stitchloop.search.prices import mix_metrics
 from stitchloop.search.program import build_program
 from stitchloop.search.settle import LOOPS, Settler, workspace
+from stitchloop.search.slides import EXACT, NEAREST
 from stitchloop.search.spatial import SpatialChoice, spatial_table
+from stitchloop.search.walk import pace, walk
 
 BLOCK = 32
 """Vectors of spatial factors that a thread treats before it hears of better incumbents."""
@@ -91,7 +95,7 @@ def no_later(bounds: Any, goals: Any) -> Any:
 class Surveyed:
     """One combination of keep sets: for every vector of spatial factors constants, floors and bounds; and its plan."""
 
-    plan_of: Callable[[KeepSets], kernels.Plan]
+    plan_of: Callable[[KeepSets], Plan]
     keeps: KeepSets
     constants: Any
     floors: Any
@@ -103,7 +107,7 @@ class Surveyed:
     """What :func:`stitchloop.search.constants.different_tiles` gives, once it is needed."""
 
     @property
-    def plan(self) -> kernels.Plan:
+    def plan(self) -> Plan:
         return self.plan_of(self.keeps)
 
 
@@ -167,13 +171,13 @@ class Search:
             for name, level in zip(self.names, levels)
         ]
         self.goals = np.array((goals + [labels.NONE] * labels.GOALS)[: labels.GOALS], dtype=np.int64)
-        primary = kernels.ENERGY if goals[0] < labels.GOAL_METRIC else goals[0] - labels.GOAL_METRIC
+        primary = ENERGY if goals[0] < labels.GOAL_METRIC else goals[0] - labels.GOAL_METRIC
         leak = np.array([0.0 if level.is_fanout else level.energy.leak for level in architecture.levels])
         compute = space.einsum.computes * architecture.compute.energy.compute
         self.task = scan.Task(self.goals, len(resources), primary, compute, leak, float(space.einsum.computes))
         self.every = spatial_table(space) if enumerate_choices else np.zeros((0, len(space.levels), len(self.machine.size)))
         self.sets = list(keep_sets(space)) if len(self.every) else []
-        self.plans: dict[KeepSets, kernels.Plan] = {}
+        self.plans: dict[KeepSets, Plan] = {}
         row = 8 * (2 * len(self.eye) + labels.GOALS + 1) * max(1, len(self.sets))
         self.portion = max(64, self.most_bytes // 8 // row)
         self.load(0)
@@ -190,7 +194,7 @@ class Search:
         self.choices = [SpatialChoice(tuple(tuple(map(int, level)) for level in choice)) for choice in self.bounds]
         self.surveys: list[Surveyed] = []
 
-    def plan(self, keeps: KeepSets) -> kernels.Plan:
+    def plan(self, keeps: KeepSets) -> Plan:
         """The plan for these keep sets; each is built once."""
         if keeps not in self.plans:
             self.plans[keeps] = build_plan(build_program(self.space, keeps), len(self.space.levels))
@@ -226,7 +230,7 @@ class Search:
         """Raise the floors of one combination of keep sets where they may still precede the incumbent."""
         survey = self.surveys[k]
         alive = np.nonzero(no_later(survey.bounds, self.incumbent.goals))[0]
-        if len(alive) and self.task.primary == kernels.ENERGY:
+        if len(alive) and self.task.primary == ENERGY:
             floors, bounds = survey.floors[alive], survey.bounds[alive]
             raise_floors(self.machine, survey.plan, self.bounds[alive], floors)
             scan.rate_floors(self.task, self.bounds[alive], survey.constants[alive], floors, bounds)
@@ -416,23 +420,21 @@ class Search:
         bounds, primary = survey.bounds[c], self.task.primary
         nodes = scan.lay(self.machine, survey.plan, tables, self.bounds[c], survey.constants[c], self._tiles(survey, c))
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
-        for slides in (scan.NEAREST, scan.EXACT) if len(survey.plan.slides) else (scan.EXACT,):
+        for slides in (NEAREST, EXACT) if len(survey.plan.slides) else (EXACT,):
             least = scan.price(self.machine, survey.plan, tables, space, self.eye[primary], nodes, slides, space.slots)
             if least == np.inf:
                 bounds[:] = np.inf
                 return scan.EMPTY, None, None
             sums[primary] = max(sums[primary], least)
-            labels.rate(scale, sums, sums[kernels.ENERGY], bounds)
+            labels.rate(scale, sums, sums[ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
         scan.count_base(self.machine, survey.plan, tables, self.bounds[c])
         for m in range(len(self.eye)):
-            kernels.mix_metrics(self.machine, survey.plan, tables, self.eye[m], space.singles[m])
+            mix_metrics(self.machine, survey.plan, tables, self.eye[m], space.singles[m])
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
-        length = kernels.walk(
-            self.machine, survey.plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops
-        )
-        labels.fill_goals(scale, sums, sums[kernels.ENERGY], kernels.pace(self.machine, tables), goals)
+        length = walk(self.machine, survey.plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops)
+        labels.fill_goals(scale, sums, sums[ENERGY], pace(self.machine, tables), goals)
         if not survey.exact[c]:
             return scan.OPEN, *self._counted(survey, c, index, goals, loops[:length].copy())
         return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, loops[:length].copy()

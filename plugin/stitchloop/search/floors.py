@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stitchloop.search import kernels
+from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan
 
 TILES = 2048
 """Most tiles of a level for which its floor is raised."""
@@ -23,21 +23,21 @@ GROUPS = 64
 """Most different spatial factors inside a level for which its floor is raised."""
 
 
-def sums_ranks(machine: kernels.Machine, tensor: int) -> bool:
+def sums_ranks(machine: Machine, tensor: int) -> bool:
     """Whether a rank of the tensor sums ranks, or one occurs twice: its tiles overlap, wraps and links may come in."""
     first, last = machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]
     several = any(machine.expression_term[e + 1] - machine.expression_term[e] > 1 for e in range(first, last))
     return bool(several or machine.is_diagonal[tensor])
 
 
-def wrapped_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any) -> Any:
+def wrapped_floors(machine: Machine, plan: Plan, choices: Any) -> Any:
     """Floors that hold with link transfers and short wraps, in which a tensor that sums ranks counts half at least."""
     instances = _instances(choices)
     floors = np.zeros((len(choices), len(machine.weights)))
     for q, child in enumerate(plan.transfer_child):
         if child >= 0:
             share = 0.5 if sums_ranks(machine, plan.transfer_tensor[q]) else 1.0
-            floors[:, kernels.ENERGY] += share * (1.0 - 1e-12) * _compulsory(machine, plan, q, choices, instances)
+            floors[:, ENERGY] += share * (1.0 - 1e-12) * _compulsory(machine, plan, q, choices, instances)
     return floors
 
 
@@ -47,7 +47,7 @@ def _instances(choices: Any) -> Any:
     return np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1).T
 
 
-def raise_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any, floors: Any, wrapped: bool = False) -> None:
+def raise_floors(machine: Machine, plan: Plan, choices: Any, floors: Any, wrapped: bool = False) -> None:
     """Raise ``floors[:, ENERGY]`` of all ``choices[*, levels, ranks]`` in place.
 
     With ``wrapped``, the floors hold with link transfers and short wraps as well; see :mod:`stitchloop.search.listing`.
@@ -87,7 +87,7 @@ def raise_floors(machine: kernels.Machine, plan: kernels.Plan, choices: Any, flo
                 moved = _least_sum(rows[:, chosen], weight[chosen])
                 lowest = np.minimum(lowest, moved + least[~chosen][:, those].sum(axis=0))
             raised = lowest * (1.0 - 1e-12) - least[:, those].sum(axis=0)
-            floors[those, kernels.ENERGY] += np.where(np.isfinite(raised), np.maximum(raised, 0.0), 0.0)
+            floors[those, ENERGY] += np.where(np.isfinite(raised), np.maximum(raised, 0.0), 0.0)
 
 
 def _least_sum(rows: Any, weight: Any) -> Any:
@@ -101,7 +101,7 @@ def _least_sum(rows: Any, weight: Any) -> Any:
     return best
 
 
-def _fitting(machine: kernels.Machine, plan: kernels.Plan, level: int) -> Any:
+def _fitting(machine: Machine, plan: Plan, level: int) -> Any:
     """Extents of tiles (temporal and spatial loops together) whose kept tensors fit into the level; none if too many."""
     extents = np.ones((1, len(machine.size)))
     for rank in range(len(machine.size)):
@@ -115,7 +115,7 @@ def _fitting(machine: kernels.Machine, plan: kernels.Plan, level: int) -> Any:
     return extents
 
 
-def _boxes(machine: kernels.Machine, tensor: Any, extents: Any) -> tuple[Any, Any]:
+def _boxes(machine: Machine, tensor: Any, extents: Any) -> tuple[Any, Any]:
     """Words of a tensor's tiles, and of what the best slide of one step brings anew."""
     whole, anew = np.ones(len(extents)), np.ones(len(extents))
     for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
@@ -127,7 +127,7 @@ def _boxes(machine: kernels.Machine, tensor: Any, extents: Any) -> tuple[Any, An
     return whole, anew
 
 
-def _different(machine: kernels.Machine, tensor: int, bounds: Any) -> Any:
+def _different(machine: Machine, tensor: int, bounds: Any) -> Any:
     """A lower bound of the different tiles of a tensor over spatial ``bounds[*, ranks]``."""
     if machine.is_diagonal[tensor]:
         return np.ones(len(bounds))
@@ -138,7 +138,7 @@ def _different(machine: kernels.Machine, tensor: int, bounds: Any) -> Any:
     return different
 
 
-def _price(machine: kernels.Machine, plan: kernels.Plan, q: int, choices: Any, instances: Any, linked: bool) -> Any:
+def _price(machine: Machine, plan: Plan, q: int, choices: Any, instances: Any, linked: bool) -> Any:
     """pJ of one word into one child, all instances together, vectors not rounded up, the first reads of outputs elided.
 
     With ``linked``, neighbours pass on all that one child got.
@@ -148,19 +148,19 @@ def _price(machine: kernels.Machine, plan: kernels.Plan, q: int, choices: Any, i
     for i in range(child + 1, parent + 1):
         if not linked:
             reads *= _different(machine, t, choices[:, i])
-    energy = machine.weights[kernels.ENERGY]
+    energy = machine.weights[ENERGY]
     if machine.is_output[t]:
-        return energy[parent, kernels.UPDATE] / machine.block[parent] * reads
-    fills = energy[child, kernels.FILL] / machine.block[child] * instances[child]
-    return energy[parent, kernels.READ] / machine.block[parent] * reads + fills
+        return energy[parent, UPDATE] / machine.block[parent] * reads
+    fills = energy[child, FILL] / machine.block[child] * instances[child]
+    return energy[parent, READ] / machine.block[parent] * reads + fills
 
 
-def _compulsory(machine: kernels.Machine, plan: kernels.Plan, q: int, choices: Any, instances: Any) -> Any:
-    """What :func:`stitchloop.search.kernels.count_constants` counts for a transfer in its floor."""
+def _compulsory(machine: Machine, plan: Plan, q: int, choices: Any, instances: Any) -> Any:
+    """What :func:`stitchloop.search.constants.settle_tensor` counts for a transfer in its floor."""
     t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
-    energy, words = machine.weights[kernels.ENERGY], machine.touched[t]
+    energy, words = machine.weights[ENERGY], machine.touched[t]
     if machine.is_output[t]:
-        return np.full(len(choices), energy[parent, kernels.UPDATE] * words / machine.block[parent])
+        return np.full(len(choices), energy[parent, UPDATE] * words / machine.block[parent])
     copies = choices[:, child + 1 :].prod(axis=1)[:, ~machine.indexes[t]].prod(axis=1)
-    reads = energy[parent, kernels.READ] / machine.block[parent]
-    return words * (reads + energy[child, kernels.FILL] * copies / machine.block[child])
+    reads = energy[parent, READ] / machine.block[parent]
+    return words * (reads + energy[child, FILL] * copies / machine.block[child])

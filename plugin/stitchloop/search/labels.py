@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from stitchloop.search.kernels import ENERGY, INF, Machine, Plan, Tables, add_words, begin_words, overlap, pace, priced
+from stitchloop.search.arrays import ENERGY, INF, Machine, Plan, Tables, inner, kernel
+from stitchloop.search.prices import priced, rate_of
 from stitchloop.search.program import END, EXIT, FREE, PAY
+from stitchloop.search.slides import slid_words
+from stitchloop.search.walk import add_words, begin_words, pace
 
 GOALS = 12
 """Most goals of a lexicographic list; unused ones are NONE."""
@@ -43,7 +45,7 @@ class Scale(NamedTuple):
     """float64[metrics]."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@kernel
 def rounded(number: float) -> float:
     """``number`` to twelve significant digits, so that sums of equal terms in different orders are equal; monotone."""
     if number == 0.0 or number == INF:
@@ -52,7 +54,7 @@ def rounded(number: float) -> float:
     return np.rint(number / unit) * unit
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@kernel
 def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     """``goals``: the lexicographic figures of a nest that costs ``sums`` (and at least ``energy``), constants left out."""
     cycles = scale.cycles
@@ -61,7 +63,7 @@ def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     fill_goals(scale, sums, energy, cycles, goals)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@kernel
 def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any) -> None:
     """``goals`` of a nest that takes ``cycles``; the rest as for :func:`rate`."""
     total = scale.energy + energy + scale.leakage * cycles
@@ -79,7 +81,7 @@ def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any
             goals[g] = rounded(scale.constant[goal - GOAL_METRIC] + sums[goal - GOAL_METRIC])
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner
 def beats(one: Any, other: Any) -> bool:
     """Whether ``one`` is lexicographically below ``other``."""
     for g in range(one.shape[0]):
@@ -90,7 +92,7 @@ def beats(one: Any, other: Any) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@kernel
 def search_labels(
     machine: Machine,
     plan: Plan,
@@ -208,18 +210,12 @@ def search_labels(
                     for s in range(ops[o, 10], ops[o, 11]):
                         slide = plan.op_slides[s]
                         payment = plan.slides[slide, 0]
-                        trips = tables.trips[node]
                         for q in range(plan.pay_first[payment], plan.pay_last[payment]):
-                            share, reads = tables.share[q, node], tables.reads[q, node]
-                            stays = overlap(
-                                machine, tables, plan.transfer_tensor[q], plan.transfer_child[q],
-                                plan.slides[slide, 1], plan.slides[slide, 2], node,
-                            )  # fmt: skip
-                            saved = stays * trips * (1.0 - 1.0 / bound)
-                            fewer = np.rint(reads - saved * (reads / share))
-                            share = np.rint(share - saved)
+                            share, reads = slid_words(
+                                machine, plan, tables, q, plan.slides[slide, 1], plan.slides[slide, 2], node, bound
+                            )
                             for x in range(kinds):
-                                steps[x] += priced(singles[tracked[x], q], share, fewer)
+                                steps[x] += priced(rate_of(singles[tracked[x], q]), share, reads)
                     for m in range(metrics):
                         bounds[m] = 0.0
                     for x in range(kinds):
@@ -274,7 +270,7 @@ def search_labels(
     return winner, made, True, front_size
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner
 def end_label(
     machine: Machine, plan: Plan, tables: Tables, scale: Scale, links: Any, label: int, sums: Any, energy: float, goals: Any
 ) -> None:
@@ -290,7 +286,7 @@ def end_label(
     fill_goals(scale, sums, energy, pace(machine, tables), goals)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@kernel
 def trace(plan: Plan, tables: Tables, links: Any, label: int, loops: Any) -> int:
     """``loops[k] = (level, rank, bound)`` of the nest that ends in ``label``, innermost first; returns how many."""
     found = 0
@@ -308,7 +304,7 @@ def trace(plan: Plan, tables: Tables, links: Any, label: int, loops: Any) -> int
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner
 def matched(front: Any, size: int, goals: Any) -> bool:
     """Whether a row of the front is no worse than ``goals`` in every goal."""
     for row in range(size):
@@ -322,7 +318,7 @@ def matched(front: Any, size: int, goals: Any) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner
 def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
     """Put ``goals`` into the front in place of the rows that it matches or beats; the new size."""
     kept = 0
@@ -343,7 +339,7 @@ def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
     return kept + 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@kernel
 def bound_goals(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: Any, goals: Any) -> None:
     """Lower bounds on the goals from bounds on every metric and on mixtures of them."""
     for x in range(first_mix, mixes.shape[0]):
@@ -374,7 +370,7 @@ def bound_goals(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: A
                         goals[g] = max(goals[g], rounded(product))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner
 def _least_product(mixture: float, weight: float, energy: float, cycles: float) -> float:
     """Least ``E * C`` with ``E + weight * C >= mixture``, ``E >= energy``, ``C >= cycles``.
 
@@ -385,7 +381,7 @@ def _least_product(mixture: float, weight: float, energy: float, cycles: float) 
     return min((mixture - weight * cycles) * cycles, energy * (mixture - energy) / weight) * (1.0 - 1e-12)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner
 def _looped(plan: Plan, tables: Tables, links: Any, label: int) -> int:
     node, before = links[label, 2], links[links[label, 0], 2]
     if node == before:

@@ -22,7 +22,8 @@ from stitchloop.errors import InvalidMapping
 from stitchloop.mapping import Mapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
-from stitchloop.search import kernels, labels, scan
+from stitchloop.search import labels, scan
+from stitchloop.search.arrays import ENERGY, Plan
 from stitchloop.search.exact import Search
 from stitchloop.search.floors import sums_ranks
 from stitchloop.search.found import Found
@@ -31,6 +32,7 @@ from stitchloop.search.nest import KeepSets
 from stitchloop.search.objectives import value_of
 from stitchloop.search.program import build_program
 from stitchloop.search.settle import workspace
+from stitchloop.search.slides import ENDLESS
 
 
 def list_mappings(mapspace: Mapspace, names: Sequence[str], found: Found | None, deadline: float | None) -> Found | None:
@@ -78,7 +80,7 @@ class Bounds:
         self.search = Search(mapspace, names, complete=False, enumerate_choices=False)
         self.scales = [1e-12 if name == "edp" else 1.0 for name in names]
         self.known: dict[Any, list[float]] = {}
-        self.plans: dict[KeepSets, tuple[kernels.Plan, Any]] = {}
+        self.plans: dict[KeepSets, tuple[Plan, Any]] = {}
 
     def of(self, mapping: Mapping) -> list[float]:
         """Bounds for the mapping's spatial bounds and keep sets."""
@@ -118,11 +120,11 @@ class Bounds:
                 else:
                     tables.reads[q, :nodes] *= 0.5
         scale, sums, goals = scan.scale_of(search.task, tables), np.zeros(len(search.eye)), np.zeros(labels.GOALS)
-        for m in (kernels.ENERGY, *range(1, search.task.resources + 1), *search.counted):
-            sums[m] = scan.price(machine, plan, tables, own, search.eye[m], nodes, scan.ENDLESS, own.slots)
-        if not np.isfinite(sums[kernels.ENERGY]):
+        for m in (ENERGY, *range(1, search.task.resources + 1), *search.counted):
+            sums[m] = scan.price(machine, plan, tables, own, search.eye[m], nodes, ENDLESS, own.slots)
+        if not np.isfinite(sums[ENERGY]):
             return [np.inf]
-        labels.rate(scale, sums, sums[kernels.ENERGY], goals)
+        labels.rate(scale, sums, sums[ENERGY], goals)
         return [float(goal) * unit for goal, unit in zip(goals, self.scales)]
 
     def _moves(self, tensor: int, looped: Any) -> bool:

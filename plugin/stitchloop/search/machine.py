@@ -12,7 +12,7 @@ import numpy as np
 from stitchloop.architecture import Level
 from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.space import Mapspace
-from stitchloop.search import kernels
+from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan, Tables
 from stitchloop.search.program import Program
 from stitchloop.workload import Term
 
@@ -26,7 +26,7 @@ class Resource:
     actions: tuple[int, ...]
 
 
-READS, WRITES = (kernels.READ,), (kernels.FILL, kernels.UPDATE)
+READS, WRITES = (READ,), (FILL, UPDATE)
 
 
 def resources_of(space: Mapspace) -> tuple[Resource, ...]:
@@ -45,7 +45,7 @@ def resources_of(space: Mapspace) -> tuple[Resource, ...]:
     return tuple(found)
 
 
-def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[kernels.Machine, tuple[Resource, ...]]:
+def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[Machine, tuple[Resource, ...]]:
     """The arrays of a mapspace.
 
     Metrics, in this order: energy (pJ), the cycles that each resource needs, the words moved at each of
@@ -57,7 +57,7 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[kerne
     weights = np.zeros((metrics, len(levels), 3))
     per_instance = np.zeros(metrics, dtype=np.bool_)
     for i, level in enumerate(levels):
-        weights[kernels.ENERGY, i] = level.energy.read, level.energy.write, level.energy.update
+        weights[ENERGY, i] = level.energy.read, level.energy.write, level.energy.update
     for m, resource in enumerate(resources, 1):
         for action in resource.actions:
             weights[m, resource.level, action] = 1.0 / resource.bandwidth if resource.bandwidth > 0 else np.inf
@@ -91,7 +91,7 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[kerne
         table[r, : len(divisors(size))] = divisors(size)
         primes[r, : len(prime_factors(size))] = prime_factors(size)
     shares = [max(level.min_utilization, entry.min_utilization) for level, entry in zip(levels, space.levels)]
-    machine = kernels.Machine(
+    machine = Machine(
         size=np.array(sizes, dtype=np.int64),
         divisors=table,
         divisor_count=np.array([len(divisors(size)) for size in sizes], dtype=np.int64),
@@ -123,21 +123,21 @@ def _limits(level: Level) -> list[float]:
     return [np.inf if bandwidth is None else bandwidth for bandwidth in given]
 
 
-def build_plan(program: Program, levels: int) -> kernels.Plan:
+def build_plan(program: Program, levels: int) -> Plan:
     """The arrays of a program."""
     transfers = program.transfers
     kept = np.zeros((levels, len(transfers.kept)), dtype=np.bool_)
     for t, own in enumerate(transfers.kept):
         kept[list(own), t] = True
     as_int: Any = lambda numbers: np.array(numbers, dtype=np.int64)  # noqa: E731
-    return kernels.Plan(
+    return Plan(
         kept, as_int(transfers.tensor), as_int(transfers.child), as_int(transfers.parent),
         as_int([own[0] for own in transfers.kept]), as_int(transfers.late), program.ops, program.op_pays, program.op_slides,
         program.pay_first, program.pay_last, program.slides, program.slot_ops, program.root,
     )  # fmt: skip
 
 
-def build_tables(space: Mapspace, machine: kernels.Machine, plan: kernels.Plan, nodes: int) -> kernels.Tables:
+def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> Tables:
     """Work space for lattices of up to ``nodes`` nodes."""
     still = [True]
     for level in space.levels:
@@ -145,7 +145,7 @@ def build_tables(space: Mapspace, machine: kernels.Machine, plan: kernels.Plan, 
     still.pop()
     ranks, levels = len(machine.size), len(machine.block)
     transfers, payments = len(plan.transfer_tensor), len(plan.pay_first)
-    return kernels.Tables(
+    return Tables(
         count=np.zeros(ranks, dtype=np.int64),
         value=np.ones((ranks, machine.divisors.shape[1]), dtype=np.int64),
         stride=np.zeros(ranks, dtype=np.int64),
@@ -209,7 +209,7 @@ def _axes(space: Mapspace) -> list[int]:
     return [rank for rank, _ in order]
 
 
-def slide_values(machine: kernels.Machine, plan: kernels.Plan, nodes: int) -> int:
+def slide_values(machine: Machine, plan: Plan, nodes: int) -> int:
     """Most values of slides, exact or relaxed, over lattices of up to ``nodes`` nodes."""
     total = 0
     for rank in plan.slides[:, 2]:

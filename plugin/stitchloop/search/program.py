@@ -2,7 +2,7 @@
 
 A *slot* is one table of costs-to-go over the lattice. It stands for a place in the nest (a level, and how far its
 permutation has been walked) and for the tensors that are *unpaid* there. :func:`build_program` lists the operations that
-fill the slots, outermost first; :mod:`stitchloop.search.kernels` runs them, and :mod:`stitchloop.search.exact` proves that
+fill the slots, outermost first; :mod:`stitchloop.search.passes` runs them, and :mod:`stitchloop.search.exact` proves that
 nothing is lost.
 """
 

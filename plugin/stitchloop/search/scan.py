@@ -6,22 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
 from stitchloop.search.constants import different_tiles, settle_tensor, spread_nodes
-from stitchloop.search.kernels import (
-    ENERGY,
-    Machine,
-    Plan,
-    Tables,
-    count_words,
-    lay_lattice,
-    mix_metrics,
-    place,
-    relax_slides,
-    run_program,
-    value_payments,
-    value_slides,
-)
 from stitchloop.search.labels import GOAL_CYCLES, GOAL_EDP, GOAL_ENERGY, GOAL_METRIC, Scale
+from stitchloop.search.lattice import count_words, lay_lattice, place
+from stitchloop.search.passes import run_program
+from stitchloop.search.prices import mix_metrics, value_payments
+from stitchloop.search.slides import EXACT, value_slides
 
 DROPPED, CLOSED, OPEN, EMPTY = range(4)
 """Its bound does not beat the incumbent; its optimum is known; neither; no nest is valid."""
@@ -106,18 +97,11 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
     return nodes
 
 
-EXACT, NEAREST, ENDLESS = range(3)
-"""How slides are priced: each bound apart, or as if the bound were all that is left of the rank, or without end."""
-
-
 def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, slides: int, slots: Any) -> float:
     """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest. Exact, or with cheaper slides."""
     mix_metrics(machine, plan, tables, mix, space.rates)
     value_payments(plan, tables, space.rates, nodes, space.payments)
-    if slides == EXACT:
-        value_slides(machine, plan, tables, space.rates, nodes, space.slides)
-    else:
-        relax_slides(machine, plan, tables, space.rates, nodes, slides == ENDLESS, space.slides)
+    value_slides(machine, plan, tables, space.rates, nodes, slides, space.slides)
     buffers = float(mix[machine.buffer_metric])
     run_program(plan, machine, tables, buffers, nodes, space.payments, space.slides, slides != EXACT, slots)
     return float(slots[plan.root, 0])

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from stitchloop.mapspace.space import Mapspace
-from stitchloop.search import kernels, labels, scan
+from stitchloop.search import labels, scan
+from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
 from stitchloop.search.machine import build_tables, slide_values
+from stitchloop.search.prices import mix_metrics
+from stitchloop.search.slides import EXACT
+from stitchloop.search.walk import pace, walk
 
 LOOPS = 256
 """Most loops of a nest; a nest has at most ranks x levels."""
@@ -21,7 +25,7 @@ ROUNDS = (1.0, 0.3, 3.0, 0.1, 10.0, 0.03)
 """Prices of the binding resource that are tried, in units of energy per cycle of the least-energy nest."""
 
 
-def workspace(space: Mapspace, machine: kernels.Machine, plan: kernels.Plan, nodes: int) -> tuple[kernels.Tables, scan.Space]:
+def workspace(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> tuple[Tables, scan.Space]:
     """Work space of one thread for lattices of up to ``nodes`` nodes."""
     transfers, payments = len(plan.transfer_tensor), len(plan.pay_first)
     own = scan.Space(
@@ -42,10 +46,10 @@ class Settler:
     are the metrics that goals depend on: energy, every resource that may stretch the cycles, and counted accesses.
     """
 
-    machine: kernels.Machine
+    machine: Machine
     task: scan.Task
-    plan: kernels.Plan
-    tables: kernels.Tables
+    plan: Plan
+    tables: Tables
     space: scan.Space
     nodes: int
     counted: range
@@ -59,11 +63,11 @@ class Settler:
         metrics = len(self.machine.weights)
         self.eye = np.eye(metrics)
         for m in range(metrics):
-            kernels.mix_metrics(self.machine, self.plan, self.tables, self.eye[m], self.space.singles[m])
+            mix_metrics(self.machine, self.plan, self.tables, self.eye[m], self.space.singles[m])
         self.scale = scan.scale_of(self.task, self.tables)
         self.active = [m for m in range(1, self.task.resources + 1) if self._most(m) > self.scale.cycles]
         buffers = [self.machine.buffer_metric] if self.with_buffers else []
-        self.tracked = np.array([kernels.ENERGY, *self.active, *self.counted, *buffers], dtype=np.int64)
+        self.tracked = np.array([ENERGY, *self.active, *self.counted, *buffers], dtype=np.int64)
         table = len(self.plan.slot_ops) * self.nodes * 8
         most = max(len(self.tracked), min(len(self.tracked) + 1 + len(ROUNDS), self.most_bytes // table))
         self.tables_of_mixes = np.empty((most, len(self.plan.slot_ops), self.nodes))
@@ -88,17 +92,17 @@ class Settler:
         if len(self.mixes) == len(self.tables_of_mixes):
             return None
         table = self.tables_of_mixes[len(self.mixes)]
-        least = scan.price(self.machine, self.plan, self.tables, self.space, weights, self.nodes, scan.EXACT, table)
+        least = scan.price(self.machine, self.plan, self.tables, self.space, weights, self.nodes, EXACT, table)
         if len(self.mixes) < len(self.tracked):
             self.costs.append(self.space.payments[:, : self.nodes].copy())
         self.mixes.append(weights)
         if least == np.inf:
             return None
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
-        length = kernels.walk(
+        length = walk(
             self.machine, self.plan, self.tables, self.space.rates, self.space.singles, self.space.payments, table, sums, loops
         )
-        labels.fill_goals(self.scale, sums, sums[kernels.ENERGY], kernels.pace(self.machine, self.tables), goals)
+        labels.fill_goals(self.scale, sums, sums[ENERGY], pace(self.machine, self.tables), goals)
         self.sums.append(sums)
         return goals, loops[:length].copy()
 
@@ -122,9 +126,9 @@ class Settler:
             return []
         needed = {m: self.sums[0][m] + self.scale.constant[m] for m in self.active}
         binding = max(self.active, key=lambda m: needed[m])
-        energy = self.scale.energy + self.scale.leakage * self.scale.cycles + self.sums[0][kernels.ENERGY]
+        energy = self.scale.energy + self.scale.leakage * self.scale.cycles + self.sums[0][ENERGY]
         price = energy / max(self.scale.cycles, needed[binding])
-        return [self.eye[kernels.ENERGY] + self.eye[binding] * price * factor for factor in ROUNDS]
+        return [self.eye[ENERGY] + self.eye[binding] * price * factor for factor in ROUNDS]
 
     def search(self, best: Any, ties: bool, front: Any, size: int, most_bytes: int) -> tuple[Any, list[Any], int] | None:
         """The label search: (goals, [loops]) or, with ``size`` not negative, (front, loops per row); and labels made.
