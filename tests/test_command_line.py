@@ -141,7 +141,7 @@ def test_call_mapper_can_hand_back_its_process(tmp_path: Path) -> None:
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     heavy = ("numba", "scipy", "polars", "matplotlib", "networkx", "numpy")
-    code = f"import sys, stitchloop.cli.app; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, stitchloop.cli.commands; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

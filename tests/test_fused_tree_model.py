@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fused_trees import einsum, gemm_chain, gemm_pair, residual_conv, tensor
 from stitchloop.architecture import Architecture, Compute, Energy, Level
-from stitchloop.cli.app import app
+from stitchloop.cli.commands import app
 from stitchloop.errors import InputError, InvalidMapping
 from stitchloop.fused.check import checked
 from stitchloop.fused.model_command import run

@@ -1,79 +1,55 @@
-"""The command ``stitchloop``: a thin shell over the Python API. One module per command, heavy work imported inside."""
+"""The program ``stitchloop``: runs a command; users' errors and interruptions become one sentence and an exit status.
+
+The commands are loaded inside :func:`main`, so that an interruption finds it at work from the first moments on.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
-
-from stitchloop import __version__
-from stitchloop.cli.map import map_command
-from stitchloop.cli.model import model
-from stitchloop.cli.shim import shim
-from stitchloop.cli.stitch import stitch_command
-from stitchloop.cli.streams import steady_streams
-from stitchloop.cli.validate import validate
-from stitchloop.errors import StitchloopError
-
-app = typer.Typer(
-    name="stitchloop",
-    help="A fusion-aware mapper for Timeloop users.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("map")(map_command)
-app.command("model")(model)
-app.command("shim")(shim)
-app.command("stitch")(stitch_command)
-app.command("validate")(validate)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"stitchloop {__version__}")
-        raise typer.Exit
-
-
-def _show_content(wanted: bool) -> None:
-    if wanted:
-        from stitchloop.content import FOLDERS, shipped_names
-
-        for folder in FOLDERS:
-            typer.echo("\n".join(f"{folder}/{name}" for name in shipped_names(folder)))
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")] = False,
-    content: Annotated[
-        bool, typer.Option("--content", is_eager=True, callback=_show_content, help="List the shipped files by name.")
-    ] = False,
-) -> None:
-    """Reads Timeloop's YAML files, finds the provably best mapping, writes Timeloop's files.
-
-    Example: stitchloop map nvdla_like problems/resnet18/02_conv2 mappers/edp -o out
-    """
+INTERRUPTED = 130
+"""Exit status after Ctrl-C or SIGTERM when there was nothing to return."""
 
 
 def main() -> None:
     """Run the command line; users' errors become one sentence on stderr and the exit status of their kind."""
     try:
-        with steady_streams():
-            app()
-    except StitchloopError as error:
-        _fail(str(error), error.exit_status)
-    except MemoryError:
-        _fail("not enough memory; give smaller sizes, or --memory-limit", 2)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _fail(f"{place}{error.strerror or error}; free the place, or name another", 2)
+        _run()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except SystemExit as exit:
+        if exit.code != INTERRUPTED:
+            raise
+        status = INTERRUPTED
+    _fail("interrupted before there was a result", status)
+
+
+def _run() -> NoReturn:
+    """Run the command and exit."""
+    from stitchloop.cli.signals import interruptible
+    from stitchloop.errors import StitchloopError
+
+    with interruptible():
+        from stitchloop.cli.commands import app
+        from stitchloop.cli.streams import steady_streams
+
+        try:
+            with steady_streams():
+                app()
+        except StitchloopError as error:
+            _fail(str(error), error.exit_status)
+        except MemoryError:
+            _fail("not enough memory; give smaller sizes, or --memory-limit", 2)
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            _fail(f"{place}{error.strerror or error}; free the place, or name another", 2)
+        sys.exit(0)
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
+    from stitchloop.cli.streams import steady_streams
+
     with steady_streams():
         print(f"error: {sentence}", file=sys.stderr)
     sys.exit(status)

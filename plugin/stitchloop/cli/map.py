@@ -180,7 +180,7 @@ def _map_one(spec: Spec, output: Path, compare: bool) -> Summary:
 
 
 def _map_fused(spec: Spec, output: Path, switches: dict[str, Any]) -> Summary:
-    from stitchloop.cli.run import interruptible
+    from stitchloop.cli.signals import interruptible
     from stitchloop.fused.map import options_of
     from stitchloop.fused.run import run as run_fused
 

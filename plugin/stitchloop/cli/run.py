@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from stitchloop.cli.options import console
+from stitchloop.cli.signals import interruptible
 from stitchloop.errors import InputError, InvalidMapping, NoMapping
 from stitchloop.spec import Spec
 from stitchloop.write.summary import Comparison, Summary, map_summary, model_summary, wrote
@@ -130,21 +127,3 @@ def require(spec: Spec, part: str) -> Any:
         files = ", ".join(spec.files) or "the input"
         raise InputError(files, f"{_SECTIONS[part]} is missing", "add the file that holds it")
     return value
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let SIGTERM interrupt a search as Ctrl-C does, so that it returns its best so far."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        previous = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

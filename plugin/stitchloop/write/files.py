@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,7 @@ def refuse_inputs(directory: Path, names: Iterable[str], inputs: Iterable[str | 
 
 
 def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: Iterable[str | Path] = ()) -> list[Path]:
-    """Write all ``contents`` (name to text) into ``directory``, which is made when missing.
+    """Write all ``contents`` (name to text) into ``directory``, which is made when missing; no interruption parts them.
 
     Raises
     ------
@@ -69,12 +71,31 @@ def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: It
     make_folder(directory)
     refuse_inputs(directory, contents, inputs)
     try:
-        for name, content in contents.items():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(directory / name, content)
+        with _signals_held():
+            for name, content in contents.items():
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(directory / name, content)
     except OSError as error:
         raise InputError(str(directory), f"cannot write there ({error.strerror})", "name another folder with -o") from None
     return [directory / name for name in contents]
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until it ends, so that the files of one run stay together."""
+    held: list[int] = []
+    try:
+        before = {number: signal.signal(number, lambda n, _: held.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # only the main thread gets signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for again in dict.fromkeys(held):
+            signal.raise_signal(again)
 
 
 def to_json(document: Any) -> str:

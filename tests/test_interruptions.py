@@ -1,0 +1,52 @@
+"""Ctrl-C and SIGTERM at any moment: one sentence, whole outputs, no traceback."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stitchloop.cli.signals import interruptible
+from stitchloop.write import files
+
+
+def test_an_interruption_in_the_first_moments_is_no_traceback() -> None:
+    """Ctrl-C while the commands were loaded, in the first fifth of a second, ended in a traceback."""
+    code = (
+        "import os, signal, sys, stitchloop.cli.app as app\n"
+        "class AtTyper:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), getattr(signal, sys.argv[1]))\n"
+        "sys.meta_path.insert(0, AtTyper())\n"
+        "app.main()\n"
+    )
+    for name in ("SIGINT", "SIGTERM"):
+        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (130, "error: interrupted before there was a result\n")
+
+
+def test_an_interruption_does_not_part_the_files_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the files were written left some of this run beside some of the run before."""
+    whole = files.write_atomically
+
+    def interrupted(path: Path, content: str | bytes) -> None:
+        signal.raise_signal(signal.SIGINT)
+        whole(path, content)
+
+    monkeypatch.setattr(files, "write_atomically", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_files(tmp_path, {"a": "1", "b": "2"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_signals_that_come_together_interrupt_once() -> None:
+    """A terminal's Ctrl-C that a wrapper passed on as well interrupted what the first had asked for: nothing was written."""
+    with interruptible():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
