@@ -50,3 +50,21 @@ def test_signals_that_come_together_interrupt_once() -> None:
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
+
+
+def test_a_second_signal_ends_a_search_that_is_slow_to_answer() -> None:
+    """Ctrl-C while kernels were compiled had to be waited for, however often it was given."""
+    code = (
+        "import signal, time, sys\n"
+        "from stitchloop.cli import signals\n"
+        "signals.REPEATED = 0.05\n"
+        "with signals.interruptible(whole_process=True):\n"
+        "    try:\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    except KeyboardInterrupt:\n"
+        "        time.sleep(0.1)\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "        time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (130, "")

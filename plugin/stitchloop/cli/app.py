@@ -8,35 +8,30 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C or SIGTERM when there was nothing to return."""
-
 
 def main() -> None:
     """Run the command line; users' errors become one sentence on stderr and the exit status of their kind."""
     try:
         _run()
     except KeyboardInterrupt:
-        status = INTERRUPTED
-    except SystemExit as exit:
-        if exit.code != INTERRUPTED:
-            raise
-        status = INTERRUPTED
-    _fail("interrupted before there was a result", status)
+        _fail("interrupted before there was a result", 130)
 
 
-def _run() -> NoReturn:
-    """Run the command and exit."""
-    from stitchloop.cli.signals import interruptible
+def _run() -> None:
+    from stitchloop.cli.signals import INTERRUPTED, interruptible
     from stitchloop.errors import StitchloopError
 
-    with interruptible():
+    with interruptible(whole_process=True):
         from stitchloop.cli.commands import app
         from stitchloop.cli.streams import steady_streams
 
         try:
             with steady_streams():
                 app()
+        except SystemExit as exit:
+            if exit.code == INTERRUPTED:  # typer's answer to an interruption
+                raise KeyboardInterrupt from None
+            raise
         except StitchloopError as error:
             _fail(str(error), error.exit_status)
         except MemoryError:
@@ -44,7 +39,6 @@ def _run() -> NoReturn:
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             _fail(f"{place}{error.strerror or error}; free the place, or name another", 2)
-        sys.exit(0)
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
