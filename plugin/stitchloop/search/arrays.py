@@ -20,10 +20,10 @@ ENERGY = 0
 
 INF = np.inf
 
-kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, _nrt=False)
 """Compiles what Python calls; compiled code is kept on disk."""
 
-inner = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
 """Compiles what only kernels call."""
 
 
@@ -128,12 +128,8 @@ class Tables(NamedTuple):
     """int64[slides]: where the values of each slide start."""
     value_of_transfer: Any
     """float64[transfers, nodes]."""
-    value_of_payment: Any
-    """float64[payments, nodes]."""
     cycles: Any
     """float64[1]: temporal iterations altogether."""
-    floor: Any
-    """float64[metrics]: least cost of all transfers."""
     still: Any
     """bool[levels]: nothing inside the level is looped over in time."""
     different: Any
@@ -146,3 +142,27 @@ class Tables(NamedTuple):
     """float64[levels, tensors, 2]: words read and written, of one nest."""
     scratch: Any
     """float64[nodes]."""
+
+
+class Tiles(NamedTuple):
+    """The arrays that give the extents of tiles, as fields of Machine and Tables: what :func:`tiles_of` picks."""
+
+    tensor_expression: Any
+    expression_term: Any
+    term_rank: Any
+    term_coefficient: Any
+    inner: Any
+    extent: Any
+
+
+@inner
+def tiles_of(machine: Machine, tables: Tables) -> Tiles:
+    """Few arrays instead of many: each one that a kernel passes on costs time to compile."""
+    return Tiles(
+        machine.tensor_expression,
+        machine.expression_term,
+        machine.term_rank,
+        machine.term_coefficient,
+        tables.inner,
+        tables.extent,
+    )

@@ -57,12 +57,12 @@ from stitchloop.search.floors import raise_floors, wrapped_floors
 from stitchloop.search.machine import build_machine, build_plan, build_tables
 from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
-from stitchloop.search.prices import mix_metrics
+from stitchloop.search.prices import rate_metrics
 from stitchloop.search.program import build_program
 from stitchloop.search.settle import LOOPS, Settler, workspace
 from stitchloop.search.slides import EXACT, NEAREST
 from stitchloop.search.spatial import SpatialChoice, spatial_table
-from stitchloop.search.walk import pace, walk
+from stitchloop.search.walk import walk
 
 BLOCK = 32
 """Vectors of spatial factors that a thread treats before it hears of better incumbents."""
@@ -430,11 +430,12 @@ class Search:
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
         scan.count_base(self.machine, survey.plan, tables, self.bounds[c])
-        for m in range(len(self.eye)):
-            mix_metrics(self.machine, survey.plan, tables, self.eye[m], space.singles[m])
+        rate_metrics(self.machine, survey.plan, tables.instances, tables.partition, self.eye, space.singles)
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
-        length = walk(self.machine, survey.plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops)
-        labels.fill_goals(scale, sums, sums[ENERGY], pace(self.machine, tables), goals)
+        length, cycles = walk(
+            self.machine, survey.plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops
+        )
+        labels.fill_goals(scale, sums, sums[ENERGY], cycles, goals)
         if not survey.exact[c]:
             return scan.OPEN, *self._counted(survey, c, index, goals, loops[:length].copy())
         return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, loops[:length].copy()

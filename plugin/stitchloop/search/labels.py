@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stitchloop.search.arrays import ENERGY, INF, Machine, Plan, Tables, inner, kernel
+from stitchloop.search.arrays import ENERGY, INF, Machine, Plan, Tables, Tiles, inner, kernel, tiles_of
 from stitchloop.search.prices import priced, rate_of
 from stitchloop.search.program import END, EXIT, FREE, PAY
 from stitchloop.search.slides import slid_words
@@ -107,6 +107,8 @@ def search_labels(
     heads: Any,
     pool: Any,
     links: Any,
+    by_slot: Any,
+    scratch: Any,
     best: Any,
     ties: bool,
     front: Any,
@@ -127,8 +129,9 @@ def search_labels(
         The first ``len(tracked)`` are the tracked metrics themselves.
     ahead : float64[mixtures, slots, nodes]
         Least cost to the end of the nest in each mixture.
-    heads, pool, links
-        Work space: int32[slots, nodes], float64[labels, tracked], int32[labels, 5].
+    heads, pool, links, by_slot, scratch
+        Work space: int32[slots, nodes], float64[labels, tracked], int32[labels, 5], int32[slots], and float64[6, *] with at least
+        as many columns as there are goals, metrics and mixtures.
     front, owners : float64[*, GOALS], int64[*]
         The front and the labels at the ends of its nests, -1 for rows that were there before.
 
@@ -137,16 +140,17 @@ def search_labels(
     (label at the end of the best nest or -1 when nothing better exists, labels made, whether the work space sufficed,
     rows of the front); :func:`trace` gives the nest of a label
     """
-    ops = plan.ops
+    ops, kept, op_pays, op_slides, slides = plan.ops, plan.kept, plan.op_pays, plan.op_slides, plan.slides
+    pay_first, pay_last, tensors, children = plan.pay_first, plan.pay_last, plan.transfer_tensor, plan.transfer_child
+    count, stride, value, trips, fits = tables.count, tables.stride, tables.value, tables.trips, tables.fits
+    shares, all_reads, tiles = tables.share, tables.reads, tiles_of(machine, tables)
     kinds, mixtures, capacity = tracked.shape[0], mixes.shape[0], pool.shape[0]
     metrics = scale.constant.shape[0]
     for slot in range(heads.shape[0]):
+        by_slot[slot] = -1
         for node in range(heads.shape[1]):
             heads[slot, node] = -1
-    by_slot = np.full(plan.slot_ops.shape[0], -1, dtype=np.int32)
-    sums, values, goals = np.zeros(metrics), np.zeros(mixtures), np.zeros(GOALS)
-    paid, bounds = np.zeros(kinds), np.zeros(metrics)
-    steps = np.zeros(kinds)
+    sums, values, goals, paid, bounds, steps = scratch[0], scratch[1], scratch[2, :GOALS], scratch[3], scratch[4], scratch[5]
     root = plan.root
     for x in range(kinds):
         pool[0, x] = 0.0
@@ -163,13 +167,18 @@ def search_labels(
             if links[label, 3] == -2:
                 label = following
                 continue
-            node = int(links[label, 2])
+            node = np.int64(links[label, 2])
             for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
                 kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
                 if kind == END:
+                    for m in range(metrics):
+                        sums[m] = 0.0
                     for x in range(kinds):
                         sums[tracked[x]] = pool[label, x]
-                    end_label(machine, plan, tables, scale, links, label, sums, pool[label, 0], goals)
+                    cycles = scale.cycles
+                    if scale.resources:
+                        cycles = end_label(machine, plan, tables, tiles, singles, links, label)
+                    fill_goals(scale, sums, pool[label, 0], cycles, goals)
                     if front_size >= 0:
                         if not matched(front, front_size, goals):
                             if front_size == front.shape[0]:
@@ -181,25 +190,30 @@ def search_labels(
                             best[g] = goals[g]
                         winner = label
                     continue
-                if kind == EXIT and plan.kept[level].any() and not tables.fits[level, node]:
-                    continue
+                words = 0.0
+                if kind == EXIT:
+                    for t in range(kept.shape[1]):
+                        if kept[level, t]:
+                            words = INF if not fits[level, node] else tables.filled[level, node] * tables.instances[level]
+                    if words == INF:
+                        continue
                 for x in range(kinds):
                     paid[x] = pool[label, x]
                     for k in range(ops[o, 8], ops[o, 9]):
-                        paid[x] += costs[x, plan.op_pays[k], node]
-                    if kind == EXIT and tracked[x] == machine.buffer_metric and plan.kept[level].any():
-                        paid[x] += tables.filled[level, node] * tables.instances[level]
+                        paid[x] += costs[x, op_pays[k], node]
+                    if tracked[x] == machine.buffer_metric:
+                        paid[x] += words
                 here, last, step = 0, 0, 1
                 if kind != EXIT and kind != PAY:
-                    step = tables.stride[rank]
-                    here = (node // step) % tables.count[rank]
-                    last = tables.count[rank] - 1
+                    step = stride[rank]
+                    here = (node // step) % count[rank]
+                    last = count[rank] - 1
                 for there in range(here if kind in (FREE, EXIT, PAY) else here + 1, last + 1):
                     bound = 1
                     if there != here:
-                        if tables.value[rank, there] % tables.value[rank, here]:
+                        if value[rank, there] % value[rank, here]:
                             continue
-                        bound = tables.value[rank, there] // tables.value[rank, here]
+                        bound = value[rank, there] // value[rank, here]
                         if bound < ops[o, 5] or bound > ops[o, 6]:
                             continue
                     target = node + (there - here) * step
@@ -208,11 +222,11 @@ def search_labels(
                     for x in range(kinds):
                         steps[x] = paid[x]
                     for s in range(ops[o, 10], ops[o, 11]):
-                        slide = plan.op_slides[s]
-                        payment = plan.slides[slide, 0]
-                        for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+                        payment, at, over = slides[op_slides[s], 0], slides[op_slides[s], 1], slides[op_slides[s], 2]
+                        for q in range(pay_first[payment], pay_last[payment]):
+                            share, reads = shares[q, node], all_reads[q, node]
                             share, reads = slid_words(
-                                machine, plan, tables, q, plan.slides[slide, 1], plan.slides[slide, 2], node, bound
+                                tiles, tensors[q], children[q], share, reads, trips[node], at, over, node, bound
                             )
                             for x in range(kinds):
                                 steps[x] += priced(rate_of(singles[tracked[x], q]), share, reads)
@@ -230,32 +244,7 @@ def search_labels(
                             continue
                     elif not beats(goals, best) and not (ties and not beats(best, goals)):
                         continue
-                    # dominance at (source, target)
-                    other = heads[source, target]
-                    previous = -1
-                    dominated = False
-                    while other >= 0:
-                        after = links[other, 3]
-                        no_better, no_worse = True, True
-                        for x in range(kinds):
-                            slack = EXACT * abs(steps[x]) if x == 0 else 0.0
-                            if steps[x] < pool[other, x] - slack:
-                                no_better = False
-                            if steps[x] > pool[other, x] + slack:
-                                no_worse = False
-                        if no_better:
-                            dominated = True
-                            break
-                        if no_worse:
-                            if previous < 0:
-                                heads[source, target] = after
-                            else:
-                                links[previous, 3] = after
-                            links[other, 3] = -2
-                        else:
-                            previous = other
-                        other = after
-                    if dominated:
+                    if dominated(heads, links, pool, steps, source, target):
                         continue
                     if made == capacity:
                         return np.int64(-1), made, False, front_size
@@ -271,37 +260,59 @@ def search_labels(
 
 
 @inner
-def end_label(
-    machine: Machine, plan: Plan, tables: Tables, scale: Scale, links: Any, label: int, sums: Any, energy: float, goals: Any
-) -> None:
-    """``goals`` of the nest that ends in ``label``, cycles rounded as the tool rounds them."""
-    rate(scale, sums, energy, goals)
-    if scale.resources == 0:
-        return
-    begin_words(plan, tables)
-    while links[label, 0] >= 0:
-        node = np.int64(links[links[label, 0], 2])
-        add_words(machine, plan, tables, np.int64(links[label, 1]), node, _looped(plan, tables, links, label))
-        label = int(links[label, 0])
-    fill_goals(scale, sums, energy, pace(machine, tables), goals)
+def dominated(heads: Any, links: Any, pool: Any, steps: Any, slot: int, node: int) -> bool:
+    """Whether a label at the slot and node costs no more than ``steps`` in any metric; those that cost no less are dropped."""
+    other, previous = np.int64(heads[slot, node]), np.int64(-1)
+    while other >= 0:
+        after = links[other, 3]
+        no_better, no_worse = True, True
+        for x in range(pool.shape[1]):
+            slack = EXACT * abs(steps[x]) if x == 0 else 0.0
+            if steps[x] < pool[other, x] - slack:
+                no_better = False
+            if steps[x] > pool[other, x] + slack:
+                no_worse = False
+        if no_better:
+            return True
+        if no_worse:
+            if previous < 0:
+                heads[slot, node] = after
+            else:
+                links[previous, 3] = after
+            links[other, 3] = -2
+        else:
+            previous = other
+        other = np.int64(after)
+    return False
 
 
-@kernel
-def trace(plan: Plan, tables: Tables, links: Any, label: int, loops: Any) -> int:
-    """``loops[k] = (level, rank, bound)`` of the nest that ends in ``label``, innermost first; returns how many."""
-    found = 0
-    end = label
-    while links[end, 0] >= 0:
-        found += _looped(plan, tables, links, end) > 1
-        end = links[end, 0]
-    at = found
+@inner
+def end_label(machine: Machine, plan: Plan, tables: Tables, tiles: Tiles, singles: Any, links: Any, label: int) -> float:
+    """Cycles of the nest that ends in ``label``, rounded as the tool rounds them."""
+    words, trips, none = tables.words, tables.trips, tables.constant[:0]
+    begin_words(plan.innermost, tables.base, words)
     while links[label, 0] >= 0:
-        bound = _looped(plan, tables, links, label)
+        op, parent = plan.ops[links[label, 1]], int(links[label, 0])
+        node = np.int64(links[parent, 2])
+        bound = np.int64(trips[node] / trips[links[label, 2]])
+        add_words(
+            plan, tiles, machine.is_output, tables.partition, trips, tables.share, tables.reads, op, node, bound,
+            singles[:0], none, words,
+        )  # fmt: skip
+        label = parent
+    return pace(machine.bandwidth, words, tables.cycles[0])
+
+
+def trace(plan: Plan, tables: Tables, links: Any, label: int) -> Any:
+    """``loops[k] = (level, rank, bound)`` of the nest that ends in ``label``, innermost first."""
+    found = []
+    while links[label, 0] >= 0:
+        parent, op = int(links[label, 0]), plan.ops[links[label, 1]]
+        bound = int(tables.trips[links[parent, 2]] / tables.trips[links[label, 2]])
         if bound > 1:
-            at -= 1
-            loops[at, 0], loops[at, 1], loops[at, 2] = plan.ops[links[label, 1], 4], plan.ops[links[label, 1], 3], bound
-        label = links[label, 0]
-    return found
+            found.append((op[4], op[3], bound))
+        label = parent
+    return np.array(found[::-1], dtype=np.int64).reshape(-1, 3)
 
 
 @inner
@@ -379,13 +390,3 @@ def _least_product(mixture: float, weight: float, energy: float, cycles: float) 
     if mixture <= energy + weight * cycles:
         return energy * cycles
     return min((mixture - weight * cycles) * cycles, energy * (mixture - energy) / weight) * (1.0 - 1e-12)
-
-
-@inner
-def _looped(plan: Plan, tables: Tables, links: Any, label: int) -> int:
-    node, before = links[label, 2], links[links[label, 0], 2]
-    if node == before:
-        return 1
-    rank = plan.ops[links[label, 1], 3]
-    step, count = tables.stride[rank], tables.count[rank]
-    return tables.value[rank, (node // step) % count] // tables.value[rank, (before // step) % count]

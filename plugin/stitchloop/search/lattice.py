@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchloop.search.arrays import INF, Machine, Plan, Tables, inner, kernel
+from stitchloop.search.arrays import INF, Machine, Plan, Tables, Tiles, inner, kernel, tiles_of
 
 
-@kernel
+@inner
 def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
     """Axes of the lattice under the spatial factors ``spatial[levels, ranks]``; returns the number of nodes."""
     levels, ranks = spatial.shape
@@ -50,7 +50,7 @@ def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
     return nodes
 
 
-@kernel
+@inner
 def place(machine: Machine, spatial: Any, tables: Tables) -> None:
     """What the spatial factors ``spatial[levels, ranks]`` settle at once: cycles, instances, partitions."""
     levels, ranks = spatial.shape
@@ -79,33 +79,33 @@ def place(machine: Machine, spatial: Any, tables: Tables) -> None:
 
 
 @inner
-def fill_volume(machine: Machine, tables: Tables, tensor: int, level: int, nodes: int, out: Any) -> None:
+def fill_volume(tiles: Tiles, tensor: int, level: int, nodes: int, out: Any) -> None:
     """Words of the tensor's tile at ``level``: spatial loops up to and with the level's, temporal ones as the node says."""
     for p in range(nodes):
         out[p] = 1.0
-    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-        first, last = machine.expression_term[e], machine.expression_term[e + 1]
+    for e in range(tiles.tensor_expression[tensor], tiles.tensor_expression[tensor + 1]):
+        first, last = tiles.expression_term[e], tiles.expression_term[e + 1]
         if last == first:
             continue
         if last == first + 1:
-            r = machine.term_rank[first]
-            c = float(machine.term_coefficient[first])
-            inner = tables.inner[level + 1, r] * c
+            r = tiles.term_rank[first]
+            c = float(tiles.term_coefficient[first])
+            inner = tiles.inner[level + 1, r] * c
             for p in range(nodes):
-                out[p] *= tables.extent[r, p] * inner + (1.0 - c)
+                out[p] *= tiles.extent[r, p] * inner + (1.0 - c)
             continue
         for p in range(nodes):
             length = 1.0
             for k in range(first, last):
-                r = machine.term_rank[k]
-                length += machine.term_coefficient[k] * (tables.extent[r, p] * tables.inner[level + 1, r] - 1.0)
+                r = tiles.term_rank[k]
+                length += tiles.term_coefficient[k] * (tiles.extent[r, p] * tiles.inner[level + 1, r] - 1.0)
             out[p] *= length
 
 
-@kernel
+@inner
 def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
     """Fill the words of every transfer and the tiles kept, for every node."""
-    levels = spatial.shape[0]
+    levels, tiles = spatial.shape[0], tiles_of(machine, tables)
     for i in range(levels):
         if not plan.kept[i].any():
             continue
@@ -117,7 +117,7 @@ def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, node
             continue
         for t in range(machine.is_output.shape[0]):
             if plan.kept[i, t]:
-                fill_volume(machine, tables, t, i, nodes, tables.scratch)
+                fill_volume(tiles, t, i, nodes, tables.scratch)
                 for p in range(nodes):
                     tables.filled[i, p] += tables.scratch[p]
         most, least = machine.capacity[i], machine.least[i]
@@ -130,7 +130,16 @@ def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, node
                 tables.share[q, p] = 0.0
                 tables.reads[q, p] = tables.cycles[0] * tables.different[q]
             continue
-        fill_volume(machine, tables, t, child, nodes, tables.share[q])
+        fill_volume(tiles, t, child, nodes, tables.share[q])
         for p in range(nodes):
             tables.share[q, p] *= tables.trips[p]
             tables.reads[q, p] = tables.share[q, p] * tables.different[q]
+
+
+@kernel
+def lay(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> int:
+    """Fill what the spatial factors ``spatial[levels, ranks]`` and ``tables.different`` settle; the number of nodes."""
+    place(machine, spatial, tables)
+    nodes = lay_lattice(machine, spatial, tables)
+    count_words(machine, plan, spatial, tables, nodes)
+    return nodes

@@ -144,7 +144,7 @@ def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> T
         still.append(still[-1] and all(limits.high == 1 for limits in level.temporal.factors.values()))
     still.pop()
     ranks, levels = len(machine.size), len(machine.block)
-    transfers, payments = len(plan.transfer_tensor), len(plan.pay_first)
+    transfers = len(plan.transfer_tensor)
     return Tables(
         count=np.zeros(ranks, dtype=np.int64),
         value=np.ones((ranks, machine.divisors.shape[1]), dtype=np.int64),
@@ -160,12 +160,10 @@ def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> T
         fits=np.zeros((levels, nodes), dtype=np.bool_),
         filled=np.zeros((levels, nodes)),
         cycles=np.zeros(1),
-        floor=np.zeros(len(machine.weights)),
         still=np.array(still, dtype=np.bool_),
         different=np.ones(transfers),
         slide_start=np.zeros(len(plan.slides), dtype=np.int64),
         value_of_transfer=np.zeros((transfers, nodes)),
-        value_of_payment=np.zeros((payments, nodes)),
         constant=np.zeros(len(machine.weights)),
         base=np.zeros((len(machine.is_output), 2)),
         words=np.zeros((levels, len(machine.is_output), 2)),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchloop.search.arrays import INF, Machine, Plan, Tables, inner, kernel
-from stitchloop.search.program import END, EXIT, FREE, PAY, SLIDE
+from stitchloop.search.arrays import INF, Machine, Plan, Tables, inner, kernel, tiles_of
+from stitchloop.search.prices import fill_rates, value_payments
+from stitchloop.search.program import END, EXIT, FREE, PAY
+from stitchloop.search.slides import EXACT, value_slides
 
 
 @inner
 def run_loop(
-    plan: Plan, tables: Tables, o: int, nodes: int, cost: Any, target: Any, origin: Any, slides: Any, first: int, last: int
-) -> None:
-    """Operation ``o``: pay ``cost``, and loop over a rank that slides the tiles of the tensors ``plan.op_slides[first:last]``."""
-    rank, least, most = plan.ops[o, 3], plan.ops[o, 5], plan.ops[o, 6]
-    count, step = tables.count[rank], tables.stride[rank]
-    value = tables.value[rank]
+    op: Any, value: Any, count: int, step: int, nodes: int, cost: Any, origin: Any,
+    own: Any, starts: Any, slides: Any, target: Any,
+) -> None:  # fmt: skip
+    """Operation ``op``: pay ``cost`` and the slides ``own``, and loop over a rank of ``count`` divisors ``step`` nodes apart."""
+    least, most = op[5], op[6]
     at = 0
     for start in range(0, nodes, count * step):
         for i in range(count):
@@ -25,101 +26,109 @@ def run_loop(
                 bound = value[j] // value[i]
                 if bound >= least and bound <= most:
                     here, there = start + i * step, start + j * step
-                    if last == first:
+                    if own.shape[0] == 0:
                         for k in range(step):
                             target[here + k] = min(target[here + k], cost[here + k] + origin[there + k])
-                    elif last == first + 1:
-                        one = tables.slide_start[plan.op_slides[first]] + at
+                    elif own.shape[0] == 1:
+                        one = starts[own[0]] + at
                         for k in range(step):
                             total = cost[here + k] + origin[there + k] + slides[one + k]
                             target[here + k] = min(target[here + k], total)
                     else:
                         for k in range(step):
                             total = cost[here + k] + origin[there + k]
-                            for s in range(first, last):
-                                total += slides[tables.slide_start[plan.op_slides[s]] + at + k]
+                            for slide in own:
+                                total += slides[starts[slide] + at + k]
                             target[here + k] = min(target[here + k], total)
                 at += step
 
 
-@kernel
+@inner
 def run_program(
-    plan: Plan,
-    machine: Machine,
-    tables: Tables,
-    buffers: float,
-    nodes: int,
-    payments: Any,
-    slides: Any,
-    relaxed: bool,
-    slots: Any,
+    plan: Plan, primes: Any, tables: Tables, buffers: float, nodes: int, payments: Any, slides: Any, relaxed: bool, slots: Any
 ) -> None:
     """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest.
 
     ``payments`` and ``slides`` are priced; with ``relaxed``, slides by lower bounds over all bounds. ``buffers`` is the cost of
     keeping a word.
     """
-    ops = plan.ops
+    ops, kept, op_pays, op_slides, starts = plan.ops, plan.kept, plan.op_pays, plan.op_slides, tables.slide_start
+    cost = tables.scratch
     for o in range(ops.shape[0]):
-        kind, into, source, rank, level = ops[o, 0], ops[o, 1], ops[o, 2], ops[o, 3], ops[o, 4]
-        target, origin = slots[into], slots[source]
+        op = ops[o]
+        kind, rank, level = op[0], op[3], op[4]
+        target, origin = slots[op[1]], slots[op[2]]
+        count, step, value = tables.count[rank], tables.stride[rank], tables.value[rank]
         if kind == END:
             for p in range(nodes):
                 target[p] = INF
             target[nodes - 1] = 0.0
         elif kind == EXIT:
-            if not plan.kept[level].any():
+            held = False
+            for t in range(kept.shape[1]):
+                held |= kept[level, t]
+            for p in range(nodes):
+                target[p] = origin[p]
+            if held:
+                fits, filled, price = tables.fits[level], tables.filled[level], buffers * tables.instances[level]
                 for p in range(nodes):
-                    target[p] = origin[p]
-            else:
-                for p in range(nodes):
-                    target[p] = origin[p] if tables.fits[level, p] else INF
+                    target[p] = target[p] if fits[p] else INF
                 if buffers != 0.0:
                     for p in range(nodes):
-                        target[p] += buffers * tables.filled[level, p] * tables.instances[level]
+                        target[p] += price * filled[p]
         elif kind == FREE:
             for p in range(nodes):
                 target[p] = origin[p]
-            count, step = tables.count[rank], tables.stride[rank]
-            for q in range(machine.primes.shape[1]):
-                if machine.primes[rank, q] == 0:
+            for q in range(primes.shape[1]):
+                successor = tables.successor[rank, q]
+                if primes[rank, q] == 0:
                     break
                 for start in range(0, nodes, count * step):
                     for i in range(count - 1, -1, -1):
-                        j = tables.successor[rank, q, i]
-                        if j >= 0:
+                        here, there = start + i * step, start + successor[i] * step
+                        if there >= start:
                             for k in range(step):
-                                here, there = start + i * step + k, start + j * step + k
-                                if target[there] < target[here]:
-                                    target[here] = target[there]
+                                target[here + k] = min(target[here + k], target[there + k])
         else:
-            if ops[o, 7]:
+            if op[7]:
                 for p in range(nodes):
                     target[p] = INF
-            cost = tables.scratch
-            if kind == PAY:
-                for p in range(nodes):
-                    cost[p] = origin[p]
-            else:
-                for p in range(nodes):
-                    cost[p] = 0.0
-            for k in range(ops[o, 8], ops[o, 9]):
-                paid = payments[plan.op_pays[k]]
+            for p in range(nodes):
+                cost[p] = origin[p] if kind == PAY else 0.0
+            for k in range(op[8], op[9]):
+                paid = payments[op_pays[k]]
                 for p in range(nodes):
                     cost[p] += paid[p]
+            own = op_slides[op[10] : op[11]]
+            if relaxed:
+                for slide in own:
+                    at = starts[slide]
+                    for p in range(nodes):
+                        cost[p] += slides[at + p]
+                own = own[:0]
             if kind == PAY:
                 for p in range(nodes):
                     target[p] = min(target[p], cost[p])
-                continue
-            first, last = ops[o, 10], ops[o, 11]
-            if relaxed:
-                for s in range(first, last):
-                    at = tables.slide_start[plan.op_slides[s]]
-                    for p in range(nodes):
-                        cost[p] += slides[at + p]
-                if kind == SLIDE and ops[o, 12]:
-                    for p in range(nodes):
-                        target[p] = min(target[p], cost[p] + origin[p])
-                    continue
-                last = first
-            run_loop(plan, tables, o, nodes, cost, target, origin, slides, first, last)
+            elif relaxed and op[12]:
+                for p in range(nodes):
+                    target[p] = min(target[p], cost[p] + origin[p])
+            else:
+                run_loop(op, value, count, step, nodes, cost, origin, own, starts, slides, target)
+
+
+@kernel
+def least_costs(
+    machine: Machine, plan: Plan, tables: Tables, mix: Any, nodes: int, pricing: int,
+    rates: Any, payments: Any, slides: Any, slots: Any,
+) -> float:  # fmt: skip
+    """Costs-to-go ``slots[slot, node]`` in the mixture ``mix`` of metrics; that of the whole nest.
+
+    ``pricing`` says how :func:`stitchloop.search.slides.value_slides` prices slides. ``rates``, ``payments`` and ``slides``
+    get the prices.
+    """
+    fill_rates(machine, plan, tables.instances, tables.partition, mix, rates)
+    value_payments(plan.pay_first, plan.pay_last, rates, tables.share, tables.reads, nodes, tables.value_of_transfer, payments)
+    value_slides(plan, tables, tiles_of(machine, tables), rates, nodes, pricing, slides)
+    buffers = mix[machine.buffer_metric]
+    run_program(plan, machine.primes, tables, buffers, nodes, payments, slides, pricing != EXACT, slots)
+    return slots[plan.root, 0]

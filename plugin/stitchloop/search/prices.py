@@ -6,37 +6,42 @@ from typing import Any
 
 import numpy as np
 
-from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan, Tables, inner, kernel
+from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan, inner, kernel
+
+
+@inner
+def fill_rates(machine: Machine, plan: Plan, instances: Any, partition: Any, mix: Any, rates: Any) -> None:
+    """``rates[transfer]``: what one word costs in the mixture ``mix`` (a weight per metric) of metrics; see :func:`rate_of`."""
+    weights, block, per_instance, is_output = machine.weights, machine.block, machine.per_instance, machine.is_output
+    tensors, children, parents = plan.transfer_tensor, plan.transfer_child, plan.transfer_parent
+    for q in range(tensors.shape[0]):
+        t, child, parent = tensors[q], children[q], parents[q]
+        fed, output = 1.0 if child >= 0 else 0.0, 1.0 if is_output[t] else 0.0
+        own, outer = instances[child] * fed, instances[parent]
+        row = rates[q]
+        row[0] = mix[ENERGY] * weights[ENERGY, child, FILL] * own
+        row[1] = mix[ENERGY] * weights[ENERGY, parent, READ] * outer
+        row[2] = mix[ENERGY] * weights[ENERGY, parent, UPDATE] * outer * output
+        row[3], row[4] = block[child], block[parent]
+        row[5], row[6] = partition[child, t] * output * fed, partition[parent, t] * output
+        row[7], row[8], row[9] = 0.0, 0.0, 0.0
+        for m in range(1, mix.shape[0]):
+            if mix[m] != 0.0:
+                if per_instance[m]:
+                    own, outer = fed, 1.0
+                else:
+                    own, outer = instances[child] * fed, instances[parent]
+                row[7] += mix[m] * weights[m, child, FILL] * own
+                row[8] += mix[m] * weights[m, parent, READ] * outer
+                if output != 0.0:
+                    row[9] += mix[m] * weights[m, parent, UPDATE] * outer
 
 
 @kernel
-def mix_metrics(machine: Machine, plan: Plan, tables: Tables, mix: Any, rates: Any) -> None:
-    """``rates[transfer]``: what one word costs in the mixture ``mix`` (a weight per metric) of metrics; see :func:`rate_of`."""
-    weights = machine.weights
-    for q in range(plan.transfer_tensor.shape[0]):
-        t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
-        fed = child >= 0
-        own, outer = tables.instances[child] if fed else 0.0, tables.instances[parent]
-        output = machine.is_output[t]
-        rates[q, 0] = mix[ENERGY] * weights[ENERGY, child, FILL] * own
-        rates[q, 1] = mix[ENERGY] * weights[ENERGY, parent, READ] * outer
-        rates[q, 2] = mix[ENERGY] * weights[ENERGY, parent, UPDATE] * outer if output else 0.0
-        rates[q, 3], rates[q, 4] = machine.block[child], machine.block[parent]
-        rates[q, 5] = tables.partition[child, t] if output and fed else 0.0
-        rates[q, 6] = tables.partition[parent, t] if output else 0.0
-        rates[q, 7], rates[q, 8], rates[q, 9] = 0.0, 0.0, 0.0
-        for m in range(1, mix.shape[0]):
-            if mix[m] != 0.0:
-                if machine.per_instance[m]:
-                    own, outer = 1.0, 1.0
-                else:
-                    own, outer = tables.instances[child], tables.instances[parent]
-                if not fed:
-                    own = 0.0
-                rates[q, 7] += mix[m] * weights[m, child, FILL] * own
-                rates[q, 8] += mix[m] * weights[m, parent, READ] * outer
-                if output:
-                    rates[q, 9] += mix[m] * weights[m, parent, UPDATE] * outer
+def rate_metrics(machine: Machine, plan: Plan, instances: Any, partition: Any, mixes: Any, singles: Any) -> None:
+    """``singles[mixture]``: :func:`fill_rates` of every one of ``mixes``."""
+    for m in range(mixes.shape[0]):
+        fill_rates(machine, plan, instances, partition, mixes[m], singles[m])
 
 
 @inner
@@ -58,16 +63,19 @@ def priced(rate: Any, share: float, reads: float) -> float:
     return energy + linear_fill * fills + linear_read * again + linear_update * reads
 
 
-@kernel
-def value_payments(plan: Plan, tables: Tables, rates: Any, nodes: int, out: Any) -> None:
-    """``out[payment, node]``: what the payments cost at ``rates``."""
-    for q in range(plan.transfer_tensor.shape[0]):
-        rate, share, reads, into = rate_of(rates[q]), tables.share[q], tables.reads[q], tables.value_of_transfer[q]
+@inner
+def value_payments(
+    pay_first: Any, pay_last: Any, rates: Any, shares: Any, all_reads: Any, nodes: int, values: Any, out: Any
+) -> None:
+    """``out[payment, node]``: what the payments cost at ``rates``; ``values[transfer, node]`` is work space."""
+    for q in range(rates.shape[0]):
+        rate, share, reads, into = rate_of(rates[q]), shares[q], all_reads[q], values[q]
         for p in range(nodes):
             into[p] = priced(rate, share[p], reads[p])
-    for k in range(plan.pay_first.shape[0]):
+    for k in range(pay_first.shape[0]):
+        first, total = pay_first[k], out[k]
         for p in range(nodes):
-            out[k, p] = tables.value_of_transfer[plan.pay_first[k], p]
-        for q in range(plan.pay_first[k] + 1, plan.pay_last[k]):
+            total[p] = values[first, p]
+        for q in range(first + 1, pay_last[k]):
             for p in range(nodes):
-                out[k, p] += tables.value_of_transfer[q, p]
+                total[p] += values[q, p]

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stitchloop.search import lattice
 from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
 from stitchloop.search.constants import different_tiles, settle_tensor, spread_nodes
 from stitchloop.search.labels import GOAL_CYCLES, GOAL_EDP, GOAL_ENERGY, GOAL_METRIC, Scale
-from stitchloop.search.lattice import count_words, lay_lattice, place
-from stitchloop.search.passes import run_program
-from stitchloop.search.prices import mix_metrics, value_payments
-from stitchloop.search.slides import EXACT, value_slides
+from stitchloop.search.passes import least_costs
 
 DROPPED, CLOSED, OPEN, EMPTY = range(4)
 """Its bound does not beat the incumbent; its optimum is known; neither; no nest is valid."""
@@ -84,14 +82,12 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
 
     ``tiles`` is the choice's row of :func:`stitchloop.search.constants.different_tiles`.
     """
-    place(machine, choice, tables)
     tables.constant[:] = constants
-    nodes = int(lay_lattice(machine, choice, tables))
     if tiles is None:
         known, open_levels = different_tiles(machine, plan, tables.still, choice[None])
         tiles = known[0], open_levels[0]
     tables.different[:] = tiles[0]
-    count_words(machine, plan, choice, tables, nodes)
+    nodes = int(lattice.lay(machine, plan, choice, tables))
     for q, level in zip(*np.nonzero(tiles[1])):
         tables.reads[q, :nodes] *= spread_nodes(machine, plan.transfer_tensor[q], choice, level, tables.extent[:, :nodes])
     return nodes
@@ -99,12 +95,7 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
 
 def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, slides: int, slots: Any) -> float:
     """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest. Exact, or with cheaper slides."""
-    mix_metrics(machine, plan, tables, mix, space.rates)
-    value_payments(plan, tables, space.rates, nodes, space.payments)
-    value_slides(machine, plan, tables, space.rates, nodes, slides, space.slides)
-    buffers = float(mix[machine.buffer_metric])
-    run_program(plan, machine, tables, buffers, nodes, space.payments, space.slides, slides != EXACT, slots)
-    return float(slots[plan.root, 0])
+    return float(least_costs(machine, plan, tables, mix, nodes, slides, space.rates, space.payments, space.slides, slots))
 
 
 def count_base(machine: Machine, plan: Plan, tables: Tables, choice: Any) -> None:

@@ -11,9 +11,9 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import labels, scan
 from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
 from stitchloop.search.machine import build_tables, slide_values
-from stitchloop.search.prices import mix_metrics
+from stitchloop.search.prices import rate_metrics
 from stitchloop.search.slides import EXACT
-from stitchloop.search.walk import pace, walk
+from stitchloop.search.walk import walk
 
 LOOPS = 256
 """Most loops of a nest; a nest has at most ranks x levels."""
@@ -62,8 +62,7 @@ class Settler:
     def __post_init__(self) -> None:
         metrics = len(self.machine.weights)
         self.eye = np.eye(metrics)
-        for m in range(metrics):
-            mix_metrics(self.machine, self.plan, self.tables, self.eye[m], self.space.singles[m])
+        rate_metrics(self.machine, self.plan, self.tables.instances, self.tables.partition, self.eye, self.space.singles)
         self.scale = scan.scale_of(self.task, self.tables)
         self.active = [m for m in range(1, self.task.resources + 1) if self._most(m) > self.scale.cycles]
         buffers = [self.machine.buffer_metric] if self.with_buffers else []
@@ -99,10 +98,10 @@ class Settler:
         if least == np.inf:
             return None
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
-        length = walk(
+        length, cycles = walk(
             self.machine, self.plan, self.tables, self.space.rates, self.space.singles, self.space.payments, table, sums, loops
         )
-        labels.fill_goals(self.scale, sums, sums[ENERGY], pace(self.machine, self.tables), goals)
+        labels.fill_goals(self.scale, sums, sums[ENERGY], cycles, goals)
         self.sums.append(sums)
         return goals, loops[:length].copy()
 
@@ -138,6 +137,8 @@ class Settler:
         """
         capacity, rows_capacity, made_in_all = LABELS, 4 * max(size, 16), 0
         heads = np.empty((len(self.plan.slot_ops), self.nodes), dtype=np.int32)
+        by_slot = np.empty(len(self.plan.slot_ops), dtype=np.int32)
+        scratch = np.zeros((6, max(labels.GOALS, len(self.eye), len(self.mixes))))
         mixes, slots, costs = np.array(self.mixes), self.tables_of_mixes[: len(self.mixes)], np.array(self.costs)
         while capacity * (8 * len(self.tracked) + 20) <= most_bytes:
             pool, links = np.empty((capacity, len(self.tracked))), np.empty((capacity, 5), dtype=np.int32)
@@ -146,7 +147,7 @@ class Settler:
             owners = np.full(rows_capacity, -1, dtype=np.int64)
             winner, made, sufficed, grown = labels.search_labels(
                 self.machine, self.plan, self.tables, self.scale, self.tracked, self.space.singles, costs, mixes, slots,
-                self.nodes, heads, pool, links, goals, ties, rows, size, owners,
+                self.nodes, heads, pool, links, by_slot, scratch, goals, ties, rows, size, owners,
             )  # fmt: skip
             made_in_all += int(made)
             if sufficed:
@@ -158,5 +159,4 @@ class Settler:
     def _trace(self, links: Any, label: int) -> Any:
         if label < 0:
             return None
-        loops = np.zeros((LOOPS, 3), dtype=np.int64)
-        return loops[: labels.trace(self.plan, self.tables, links, label, loops)].copy()
+        return labels.trace(self.plan, self.tables, links, label)
