@@ -1,42 +1,64 @@
-"""Bounded search with factors that do not divide.
+"""Search with factors that do not divide: a bound over all mappings, candidates that it points at, and proof where they meet.
 
-Every imperfect mapping is a perfect mapping of a *padded* problem, whose rank sizes are the products of its bounds, with the
-last pass of each loop cut short. The search pads ranks to sizes that fit the fan-outs, takes the optimum of each padded
-problem, cuts it to the true sizes and lets the reference model count partial tiles exactly. Costs of cut loops do not
-depend on shapes alone, so the answer is not proved optimal; the certificate carries a lower bound that holds for every
-mapping: no unit computes more than once a cycle, and every touched word crosses the outermost level's bandwidth at least
-once.
+1. The perfect part of the mapspace goes through the exact search, which gives its optimum and its bound.
+2. Boxes of spatial bounds are halved, lowest bound first (:mod:`stitchloop.search.spatial_boxes`), under a bound on all
+   imperfect mappings (:mod:`stitchloop.search.imperfect_bound`).
+3. For the spatial bounds and keep sets of the lowest boxes, padded perfect problems are searched exactly, cut back to the true
+   sizes (:mod:`stitchloop.search.padding`) and counted with exact partial tiles; the best one climbs to better neighbours.
+4. What is left below the incumbent is listed, tiling by tiling, where it is small (:mod:`stitchloop.search.partial_listing`).
+
+The optimum is proved when neither the bound on imperfect mappings nor that on perfect ones lies below it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
-from math import ceil, prod
+from typing import Any
 
-from stitchloop.errors import InputError, InvalidMapping
-from stitchloop.mapping import LevelMapping, Loop, Mapping
-from stitchloop.mapspace import build_mapspace
-from stitchloop.mapspace.factors import covered, divisors, residual_of
+import numpy as np
+
+from stitchloop.errors import InputError
+from stitchloop.mapping import Mapping
 from stitchloop.mapspace.space import Mapspace
-from stitchloop.model import TIMELOOP, Evaluator
+from stitchloop.model import TIMELOOP
 from stitchloop.search.exact import Search
+from stitchloop.search.finalists import Finalist, Finalists
 from stitchloop.search.found import Found
-from stitchloop.search.machine import prime_factors, touched
-from stitchloop.search.nest import build_mapping
-from stitchloop.search.objectives import completed, value_of
-from stitchloop.stats import Stats
+from stitchloop.search.imperfect_bound import ImperfectBound
+from stitchloop.search.improve import neighbours
+from stitchloop.search.nest import KeepSets, build_mapping
+from stitchloop.search.objectives import completed
+from stitchloop.search.padding import cut, fitted_sizes, guided_sizes, padded, padded_sizes, resized, smooth_sizes
+from stitchloop.search.partial_listing import TooMany, candidates
+from stitchloop.search.sequential import asks, repairs
+from stitchloop.search.spatial_boxes import Boxes
 
-PADDINGS = 24
-"""Padded problems that are searched, those of least volume first."""
+LOWEST = 8
+"""Boxes whose padded problems are searched in one round."""
 
-PER_RANK = 3
-"""Sizes tried for one rank."""
+ROUNDS = 3
+"""Rounds of padded problems, unless the first ones prove the optimum."""
 
-COUNTING = "timeloop, partial tiles counted exactly"
-REASON = "imperfect factors: bounded, not proved optimal; Timeloop's own counts are off for them"
+PADDINGS = 4
+"""Padded problems that are searched with all spatial bounds open."""
+
+CLIMBED = 600
+"""Most neighbours that are evaluated."""
+
+LISTED = 1.0
+"""Seconds for the listing of a mapspace above :data:`SMALL` mappings."""
+
+SMALL = 200_000
+"""Mapspaces up to this size are listed to the end."""
+
+CLOSE = 1e-11
+"""Relative differences up to this are rounding."""
+
+PARTIAL = "partial tiles counted exactly"
+
+Progress = Callable[[float, float, float], None]
 
 
 def search_imperfect(
@@ -45,117 +67,218 @@ def search_imperfect(
     deadline: float | None,
     memory_limit_mb: float | None,
     threads: int | None,
-    progress: Callable[[float, float, float], None] | None,
+    progress: Progress | None,
 ) -> Found | None:
-    """The best mapping of an imperfect mapspace that padded problems lead to; None when none of them has a valid one."""
-    names = completed(objectives)
-    evaluator = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP)
-    bound = lower_bound(mapspace, names[0])
-    best: tuple[tuple[float, ...], Mapping, Stats] | None = None
-    tried = 0
-    stopped = REASON
-    paddings = padded_sizes(mapspace)
-    for number, sizes in enumerate(paddings):
-        if best is not None and deadline is not None and time.perf_counter() > deadline:
-            stopped = "time limit"
-            break
-        try:
-            padded = _padded(mapspace, sizes)
-        except InputError:
-            continue
-        outcome = Search(padded, objectives, threads, deadline, memory_limit_mb).run()
-        tried += outcome.treated
-        if outcome.incumbent.exists:
-            mapping = cut(mapspace, build_mapping(padded, outcome.incumbent))
-            if mapspace.contains(mapping) is None:
-                try:
-                    stats = evaluator.evaluate(mapping)
-                except InvalidMapping:
-                    continue
-                values = tuple(value_of(name, stats) for name in names)
-                if best is None or values < best[0]:
-                    best = values, mapping, stats
-        if outcome.stopped_by == "interrupted" and best is not None:
-            stopped = outcome.stopped_by
-            break
-        if progress is not None and best is not None:
-            progress((number + 1) / len(paddings), best[0][0], bound)
+    """The best mapping of an imperfect mapspace that was found, with a bound over all of them; None when none is valid."""
+    search = ImperfectSearch(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
+    stopped = search.run()
+    best = search.finalists.best
     if best is None:
         return None
-    return Found(best[1], best[2], bound, tried, COUNTING, "" if best[0][0] <= bound else stopped)
+    bound = min(search.bound, best[0][0])
+    proved = bound >= best[0][0] * (1.0 - CLOSE)
+    reason = "" if proved else stopped or "imperfect factors: bounded, not proved optimal"
+    notes = () if best[1].is_perfect else ("Timeloop's own counts are off for factors that do not divide: these are exact",)
+    return Found(best[1], best[2], bound, len(search.finalists.seen), search.counting, reason, notes)
 
 
-def padded_sizes(mapspace: Mapspace) -> list[tuple[int, ...]]:
-    """Rank sizes of the padded problems, the true ones first, then by volume."""
-    einsum = mapspace.einsum
-    sides = sorted({side for level in mapspace.levels for side in (level.spatial.fanout_x, level.spatial.fanout_y) if side > 1})
-    options = [_sizes(size, sides) for size in einsum.rank_sizes]
-    ranked = sorted(product(*options), key=lambda sizes: (sizes != einsum.rank_sizes, prod(sizes), sizes))
-    return ranked[:PADDINGS]
+class ImperfectSearch:
+    """One search; ``bound`` is what is proved of the first objective, ``finalists`` what was found."""
 
+    def __init__(
+        self,
+        mapspace: Mapspace,
+        objectives: Sequence[str],
+        deadline: float | None,
+        memory_limit_mb: float | None,
+        threads: int | None,
+        progress: Progress | None,
+        front: int = 0,
+    ) -> None:
+        from stitchloop.search.certify import WITHOUT, counts_as_model
 
-def _sizes(size: int, sides: list[int]) -> list[int]:
-    """The size itself and a few slightly larger ones that divide well over fan-outs of these ``sides``."""
-    found = {size}
-    if size > 1 and max(prime_factors(size)) > 3:
-        steps = {step for side in sides for step in divisors(side) if step > 1}
-        slack = 0.04 if size > 64 else 0.15
-        padded = sorted({step * ceil(size / step) for step in steps if step * ceil(size / step) <= size * (1 + slack)})
-        padded.sort(key=lambda number: (-len(divisors(number)), number))
-        found |= set(padded[: PER_RANK - 1])
-    return sorted(found)
+        self.mapspace, self.objectives = mapspace, tuple(objectives)
+        self.deadline, self.memory, self.threads, self.progress = deadline, memory_limit_mb, threads, progress
+        self.names = completed(objectives)
+        self.finalists = Finalists(mapspace, self.names, front)
+        self.perfect = replace(mapspace, imperfect=False)
+        self.as_model = counts_as_model(mapspace)
+        self.counting = f"{TIMELOOP.name if self.as_model else WITHOUT}, {PARTIAL}"
+        self.perfect_bound, self.imperfect_bound = 0.0, 0.0
+        self.tried: set[tuple[Any, ...]] = set()
 
+    @property
+    def bound(self) -> float:
+        """Proved of the first objective over all mappings: where no neighbour helps, the bound on imperfect ones holds for all."""
+        perfect = max(self.perfect_bound, self.imperfect_bound) if self.as_model else self.perfect_bound
+        return min(perfect, self.imperfect_bound)
 
-def _padded(mapspace: Mapspace, sizes: tuple[int, ...]) -> Mapspace:
-    einsum = replace(mapspace.einsum, rank_sizes=sizes)
-    return build_mapspace(einsum, mapspace.architecture, mapspace.constraints)
+    def run(self) -> str:
+        """Search to the end, the deadline or an interruption; why it stopped early, or an empty string."""
+        for step in self.steps():
+            try:
+                step()
+                if self.progress is not None and self.finalists.best is not None:
+                    self.progress(0.5, self.finalists.value, min(self.bound, self.finalists.value))
+            except KeyboardInterrupt:
+                if self.finalists.best is None:
+                    self._search_perfect(None)
+                    self._round()
+                return "interrupted"
+            if self._late():
+                return "time limit"
+            if self.finalists.best is not None and self.bound >= self.finalists.value * (1.0 - CLOSE):
+                return ""
+        return ""
 
+    def steps(self) -> Iterator[Callable[[], None]]:
+        """What is done, in order; each step improves the incumbent or the bound."""
+        self.measure = ImperfectBound(self.mapspace, self.names[:1])
+        self.boxes = Boxes(self.mapspace, self.measure.goals)
+        yield self._refine
+        if self.as_model:
+            yield self._round
+            yield self._refine
+        yield lambda: self._search_perfect(self.deadline)
+        yield self._pad
+        for _ in range(ROUNDS):
+            yield self._round
+            yield self._refine
+        yield self._climb
+        yield self._refine
+        yield self._list
 
-def cut(mapspace: Mapspace, mapping: Mapping) -> Mapping:
-    """The mapping with its loops cut to the true rank sizes: ``n -> ceil(n / bound)`` from the inner end."""
-    left = dict(mapspace.einsum.sizes)
+    def _late(self) -> bool:
+        late = self.deadline is not None and time.perf_counter() > self.deadline
+        return late and self.finalists.best is not None
 
-    def shorten(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
-        kept = []
-        for loop in loops:
-            bound = min(loop.bound, left[loop.rank])
-            if bound > 1:
-                last = residual_of(left[loop.rank], bound)
-                kept.append(Loop(loop.rank, bound, 0 if last == bound else last))
-                left[loop.rank] = covered(left[loop.rank], bound)
-        return tuple(kept)
+    # -- steps --------------------------------------------------------------------------------------------------------
 
-    levels = []
-    for level in mapping.levels:
-        x, y = shorten(level.spatial_x), shorten(level.spatial_y)
-        levels.append(LevelMapping(shorten(level.temporal), x, y, level.keep))
-    return Mapping(tuple(levels))
+    def _refine(self) -> None:
+        value = self.finalists.value
+        self.imperfect_bound = max(self.imperfect_bound, self.boxes.refine(value, self.deadline))
 
+    def _search_perfect(self, deadline: float | None) -> None:
+        """The optimum of the perfect part."""
+        search = Search(self.perfect, self.objectives, self.threads, deadline, self.memory)
+        outcome = search.run()
+        if outcome.incumbent.exists:
+            self._offer(build_mapping(self.perfect, outcome.incumbent))
+        scale = 1e-12 if self.names[0] == "edp" else 1.0
+        self.perfect_bound = outcome.bound * scale if outcome.incumbent.exists or not outcome.stopped_by else 0.0
+        if outcome.stopped_by == "interrupted":
+            raise KeyboardInterrupt
+        if not self.as_model and self.perfect.size <= SMALL // 2 and not outcome.stopped_by:
+            self._list_perfect()
 
-def lower_bound(mapspace: Mapspace, objective: str) -> float:
-    """A bound on one objective over all mappings, perfect or not."""
-    einsum, architecture = mapspace.einsum, mapspace.architecture
-    cycles = ceil(einsum.computes / architecture.compute.instances)
-    outermost = max(i for i, level in enumerate(architecture.levels) if not level.is_fanout)
-    level = architecture.levels[outermost]
-    energy = einsum.computes * architecture.compute.energy.compute
-    reads = writes = 0
-    for tensor in einsum.tensors:
-        if tensor.name in mapspace.levels[outermost].tensors.keep:
-            moved = prod(touched(terms, einsum.sizes) for terms in tensor.projection)
-            energy += moved / level.block_size * (level.energy.update if tensor.is_output else level.energy.read)
-            reads, writes = (reads, writes + moved) if tensor.is_output else (reads + moved, writes)
-    for bandwidth, words in (
-        (level.read_bandwidth, reads),
-        (level.write_bandwidth, writes),
-        (level.shared_bandwidth, reads + writes),
-    ):
-        if bandwidth:
-            cycles = max(cycles, ceil(words / bandwidth * (1 - 1e-12)))
-    if objective == "energy":
-        return energy
-    if objective == "delay":
-        return float(cycles)
-    if objective == "edp":
-        return energy * 1e-12 * cycles
-    return float(reads + writes) if objective in ("last-level-accesses", f"accesses-{level.name}") else 0.0
+    def _list_perfect(self) -> None:
+        """Small perfect parts in which links and wraps count are listed."""
+        from stitchloop.search.listing import list_mappings
+
+        found = list_mappings(self.perfect, self.names, None, self.deadline)
+        if found is None:
+            self.perfect_bound = float("inf")
+            return
+        self.finalists.offer(found.mapping)
+        self.perfect_bound = found.bound
+        self.counting = f"{found.counting}, {PARTIAL}"
+
+    def _offer(self, mapping: Mapping) -> Finalist | None:
+        """The mapping, or one near it that keeps ``remove_sequential_factors``."""
+        if asks(self.mapspace) and mapping.is_perfect and self.mapspace.contains(mapping) is not None:
+            for repaired in repairs(self.perfect, mapping):
+                self.finalists.offer(repaired)
+            return None
+        return self.finalists.offer(mapping)
+
+    def _round(self) -> None:
+        """Search padded problems for the lowest boxes."""
+        for spatial, keeps in self.promising():
+            for sizes in self._sizes(spatial, keeps):
+                key = spatial.tobytes(), keeps, sizes
+                if key in self.tried:
+                    continue
+                self.tried.add(key)
+                self._search_padded(spatial, keeps, sizes)
+                if self._late():
+                    return
+            if self.finalists.value * (1.0 - CLOSE) <= self.bound:
+                return
+
+    def promising(self) -> list[tuple[Any, KeepSets]]:
+        """Spatial bounds and keep sets of the lowest boxes that were not tried before."""
+        self.boxes.drop(self.finalists.value)
+        found = []
+        for spatial, values in self.boxes.vectors(LOWEST):
+            for k in np.argsort(values[:, 0], kind="stable")[:2]:
+                keeps = self.measure.kept[int(k)]
+                if values[k, 0] < self.finalists.value and not any(key[:2] == (spatial.tobytes(), keeps) for key in self.tried):
+                    found.append((spatial, keeps))
+        return found
+
+    def _sizes(self, spatial: Any, keeps: KeepSets) -> list[tuple[int, ...]]:
+        sizes = self.mapspace.einsum.rank_sizes
+        tiles = self.measure.tiles(spatial, keeps)
+        options = [guided_sizes(sizes, spatial, tiles), fitted_sizes(sizes, spatial), smooth_sizes(sizes, spatial)]
+        return list(dict.fromkeys(options))
+
+    def _pad(self) -> None:
+        """Search padded problems with all spatial bounds open."""
+        for sizes in padded_sizes(self.mapspace)[:PADDINGS]:
+            try:
+                own = resized(self.mapspace, sizes)
+            except InputError:
+                continue
+            self._take(own)
+            if self._late():
+                return
+
+    def _search_padded(self, spatial: Any, keeps: KeepSets, sizes: tuple[int, ...]) -> None:
+        try:
+            own = padded(self.mapspace, sizes, spatial, keeps)
+        except InputError:
+            return
+        self._take(own)
+
+    def _take(self, own: Mapspace) -> None:
+        """Offer the optimum of a padded problem, cut to the true sizes."""
+        outcome = Search(own, self.objectives, self.threads, self.deadline, self.memory).run()
+        if outcome.incumbent.exists:
+            self.finalists.offer(cut(self.mapspace, build_mapping(own, outcome.incumbent)))
+        if outcome.stopped_by == "interrupted":
+            raise KeyboardInterrupt
+
+    def _climb(self) -> None:
+        """Step from the best mapping to better neighbours, until there is none or enough were evaluated."""
+        most = len(self.finalists.seen) + CLIMBED
+        best = None
+        while self.finalists.best is not None and self.finalists.best is not best:
+            best = self.finalists.best
+            for mapping in neighbours(self.mapspace, best[1]):
+                self.finalists.offer(mapping)
+                if len(self.finalists.seen) > most or self._late():
+                    return
+
+    def _list(self) -> None:
+        """List what is left below the incumbent; the bound is raised if that comes to an end."""
+        small = self.mapspace.size <= SMALL
+        end = float("inf") if small else time.perf_counter() + LISTED
+        end = end if self.deadline is None else min(end, self.deadline)
+        if not self.boxes.settle(self.boxes.low.size, self.finalists.value, end if np.isfinite(end) else None):
+            return
+        least = self.boxes.least()
+        for i in np.argsort(least, kind="stable"):
+            for k, keeps in enumerate(self.measure.kept):
+                if self.boxes.values[i, k, 0] >= self.finalists.value:
+                    continue
+                try:
+                    for mapping in candidates(self.measure, self.boxes.low[i], keeps, self._hopeless):
+                        self.finalists.offer(mapping)
+                        if time.perf_counter() > end:
+                            return
+                except TooMany:
+                    return
+        self.imperfect_bound = max(self.imperfect_bound, self.finalists.value)
+
+    def _hopeless(self, goals: Any) -> bool:
+        return bool(goals[0] >= self.finalists.value)
