@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -103,6 +104,57 @@ def test_capacities_named_are_the_least_that_do() -> None:
     assert checked > 10
 
 
+def relaxed(architecture: Architecture, constraints: Constraints, words: str) -> tuple[Architecture, Constraints]:
+    """The inputs changed as a relaxation says, by hand: architecture, bypasses, shares and factors."""
+    levels, entries = list(architecture.levels), list(constraints.levels)
+    names = [level.name for level in levels]
+    if found := re.match(r"raise the capacity of (\w+) to (\d+) words", words):
+        architecture = with_capacity(architecture, found[1], int(found[2]))
+    elif found := re.match(r"lower the least utilization of (\w+) to (\S+) or less", words):
+        entries[names.index(found[1])] = replace(entries[names.index(found[1])], min_utilization=float(found[2]))
+    elif found := re.match(r"drop the least utilization of (\w+)$", words):
+        entries[names.index(found[1])] = replace(entries[names.index(found[1])], min_utilization=0.0)
+    elif found := re.match(r"set min parallelism of (\w+) to (\S+)", words):
+        entries[names.index(found[1])] = replace(entries[names.index(found[1])], min_parallelism=float(found[2]))
+    elif found := re.match(r"set min parallelism to (\S+) or less", words):
+        entries[0] = replace(entries[0], min_parallelism=float(found[1]))
+    elif found := re.match(r"widen inter_PE_spatial to (\d+) x (\d+)", words):
+        architecture = tiny(int(found[1]), int(found[2]), rf=levels[0].depth or 0, glb=levels[2].depth or 0)
+    elif found := re.match(r"drop (\w+)(=|<=|>=)(\d+) at (\w+) \((temporal|spatial)\)", words):
+        entry = entries[names.index(found[4])]
+        mine = getattr(entry, found[5])
+        left = tuple(f for f in mine.factors if (f.rank, f.relation, f.value) != (found[1], found[2], int(found[3])))
+        assert len(left) < len(mine.factors)
+        entries[names.index(found[4])] = replace(entry, **{found[5]: replace(mine, factors=left)})
+    else:
+        raise AssertionError(words)
+    return architecture, Constraints(tuple(entries))
+
+
+def test_every_relaxation_that_is_named_suffices() -> None:
+    """Some did not: shares were rounded up, and least utilization and parallelism move with what is raised."""
+    kinds = set()
+    for einsum, architecture, constraints in random_tight(3, 160):
+        found = obstacles(build_mapspace(einsum, architecture, constraints))
+        together = [obstacle for obstacle in found if "have to be lifted" in obstacle.sentence]
+        for obstacle in found:
+            for words in obstacle.relaxation.split(", or "):
+                kinds.add(words.split()[0] + " " + obstacle.kind)
+                if together:
+                    architecture, constraints = relaxed(architecture, constraints, words)
+                elif bypass := re.match(r"let it bypass (\w+)", words):
+                    at = [level.name for level in architecture.levels].index(obstacle.level or "")
+                    entries = list(constraints.levels)
+                    gone = frozenset({bypass[1]})
+                    entries[at] = replace(entries[at], keep=entries[at].keep - gone, bypass=entries[at].bypass | gone)
+                    assert has_valid(build_mapspace(einsum, architecture, Constraints(tuple(entries)))), (found, words)
+                else:
+                    assert has_valid(build_mapspace(einsum, *relaxed(architecture, constraints, words))), (found, words)
+        if together:
+            assert has_valid(build_mapspace(einsum, architecture, constraints)), found
+    assert {"raise capacity", "let capacity", "lower min_utilization", "set parallelism", "drop capacity"} <= kinds
+
+
 def only(mapspace: Mapspace) -> Obstacle:
     (found,) = obstacles(mapspace)
     return found
@@ -185,3 +237,19 @@ def test_diagnostics_equal_brute_force() -> None:
             assert row.verdict in ("ok", "tight", "impossible")
             if row.verdict == "impossible":
                 assert not has_valid(mapspace)
+
+
+def test_shares_in_relaxations_are_rounded_to_the_side_that_does() -> None:
+    """2 of 3 columns were called a min parallelism of 0.6667, which 2 of 3 do not reach."""
+    fixed = loops(("M", "<=", 2))
+    given = Constraints((LevelConstraints(), LevelConstraints(spatial=fixed, min_parallelism=0.9), *(LevelConstraints(),) * 2))
+    found = obstacles(build_mapspace(matvec(2, 1), tiny(3, 1), given))[0]
+    assert "min parallelism of inter_PE_spatial to 0.6666" in found.relaxation
+
+
+def test_large_problems_are_looked_at_level_by_level() -> None:
+    """Two million tiles times thousands of spatial factors took minutes to say that a register file is too small."""
+    given = Constraints((LevelConstraints(keep=ABZ), *(LevelConstraints(),) * 3))
+    found = only(build_mapspace(gemm(720720, 1441440, 720720), tiny(rf=2), given))
+    assert (found.kind, found.level, found.needed, found.limit) == ("capacity", "RF", 3, 2)
+    assert "1 more than its capacity of 2" in found.sentence

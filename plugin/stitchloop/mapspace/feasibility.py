@@ -101,6 +101,11 @@ class Walk:
         return self._pass(back=True, relaxed=True)
 
     @property
+    def states(self) -> int:
+        """How many tiles the tables hold."""
+        return prod(len(axis) for axis in self.axes)
+
+    @property
     def most_used(self) -> int:
         """Compute units that mappings keep in use at most; 0 when there are none."""
         return int(self.forward[-1][(-1,) * len(self.axes)])

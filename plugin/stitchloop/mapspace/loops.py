@@ -88,7 +88,7 @@ def _spatial_slot(einsum: Einsum, level: Level, entry: LevelConstraints, whole_m
         raise InputError(given.place, f"split: {given.split} at {name} is negative", "give the number of positions on X")
     if given.remove_sequential_factors:
         raise InputError(given.place, f"remove_sequential_factors at {name} has a meaning for temporal loops only", "remove it")
-    least, most = (1, None) if whole_machine else _instances_used(level, entry)
+    least, most = (1, None) if whole_machine else instances_used(level, entry)
     space = SpatialSpace(
         einsum.ranks, {}, inner, free, outer, False, given.place,
         fanout_x=level.fanout_x, fanout_y=level.fanout_y, split=given.split, min_used=least, max_used=most,
@@ -100,7 +100,7 @@ def _spatial_slot(einsum: Einsum, level: Level, entry: LevelConstraints, whole_m
     return slot
 
 
-def _instances_used(level: Level, entry: LevelConstraints) -> tuple[int, int | None]:
+def instances_used(level: Level, entry: LevelConstraints) -> tuple[int, int | None]:
     """Parallelism bounds of one level's fan-out as numbers of instances (the innermost storage level's are the machine's)."""
     total = level.fanout_x * level.fanout_y
     if entry.min_parallelism > entry.max_parallelism:

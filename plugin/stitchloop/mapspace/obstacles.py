@@ -1,17 +1,31 @@
-"""Why no mapping is valid: the limit that forbids it, by how much, and the smallest relaxation that would do."""
+"""Why no mapping is valid: the limit that forbids it, by how much, and the smallest relaxation that would do.
+
+A relaxation is named only where the mapspace that it leaves was found to hold a valid mapping.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, inf, prod
 from typing import TYPE_CHECKING
 
 from stitchloop.errors import Obstacle, Place
-from stitchloop.mapspace.factors import ANY, FactorRange
+from stitchloop.mapspace.diagnostics import diagnose
 from stitchloop.mapspace.feasibility import Step, Walk
 from stitchloop.mapspace.orders import SpatialSpace
-from stitchloop.mapspace.space import LevelSpace, Mapspace
+from stitchloop.mapspace.relaxations import (
+    Way,
+    bypassing,
+    less_parallelism,
+    less_utilization,
+    more_capacity,
+    other_parallelism,
+    said,
+    wider,
+    without,
+)
+from stitchloop.mapspace.space import Mapspace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +36,20 @@ if TYPE_CHECKING:
 MOST_CONSTRAINTS = 24
 """How many constraints are tried without, one by one."""
 
+MOST_STATES = 200_000
+"""Tiles (products of the ranks' divisors) up to which levels are looked at together; beyond, each by itself."""
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """What forbids mappings at one step, and the ways to lift it."""
+
+    obstacle: Obstacle
+    ways: tuple[Way, ...]
+
+    def told(self, ways: list[Way], more: str = "") -> Obstacle:
+        return replace(self.obstacle, sentence=self.obstacle.sentence + more, relaxation=said(ways))
+
 
 def obstacles(mapspace: Mapspace) -> tuple[Obstacle, ...]:
     """What forbids every mapping, the nearest miss first; nothing when tiles, fan-outs and constraints leave some.
@@ -30,18 +58,22 @@ def obstacles(mapspace: Mapspace) -> tuple[Obstacle, ...]:
     have to be lifted together, and their sentences say so.
     """
     walk = Walk(mapspace)
+    if walk.states > MOST_STATES:
+        return tuple(_level_by_level(mapspace))
     if walk.is_feasible:
         return tuple(_sequential(mapspace))
-    alone = [obstacle for number in range(len(walk.steps)) for obstacle in _alone(walk, number)]
-    alone += _machine(walk)
-    dropped = tuple(_droppable(mapspace))
+    alone = []
+    for blocked in (found for number in range(len(walk.steps)) for found in _alone(walk, number)):
+        if ways := [way for way in blocked.ways if way.suffices]:
+            alone.append(blocked.told(ways))
+    dropped = list(_droppable(mapspace))
     if not alone and not dropped:
-        return _together(walk)
+        return tuple(_together(mapspace))
     ranked = sorted(alone, key=_excess)
     if ranked and dropped:
-        ranked[0] = replace(ranked[0], relaxation=ranked[0].relaxation + "".join(f", or drop {clause}" for clause, _ in dropped))
-        return tuple(ranked)
-    return tuple(ranked) or tuple(_constraint(clause, place) for clause, place in dropped)
+        drops = said([way for way, _ in dropped])
+        ranked[0] = replace(ranked[0], relaxation=f"{ranked[0].relaxation}, or {drops}")
+    return tuple(ranked) or tuple(_constraint(way, place) for way, place in dropped)
 
 
 def _excess(obstacle: Obstacle) -> float:
@@ -51,99 +83,118 @@ def _excess(obstacle: Obstacle) -> float:
     return max(obstacle.needed / obstacle.limit, obstacle.limit / obstacle.needed)
 
 
-def _alone(walk: Walk, number: int) -> Iterator[Obstacle]:
-    """The obstacle at one step, if lifting it alone leaves a mapping."""
+def _alone(walk: Walk, number: int) -> Iterator[Blocked]:
+    """What is in the way at one step, when all the others are as they are."""
     step, before, after = walk.steps[number], walk.forward[number], walk.backward[number + 1]
     if step.kind == "spatial":
-        yield from _fanout(walk, step, before, after, "")
+        yield from _fanout(walk, step, before, after)
     elif step.kind == "capacity":
-        yield from _capacity(walk, step, before * after >= walk.least_used, "")
+        yield from _capacity(walk, step, before * after >= walk.least_used)
+    if number == len(walk.steps) - 1:
+        yield from _machine(walk)
 
 
-def _together(walk: Walk) -> tuple[Obstacle, ...]:
+def _together(mapspace: Mapspace) -> Iterator[Obstacle]:
     """Every limit that the walk from inside runs into, each lifted before it goes on."""
-    found: list[Obstacle] = []
+    for _ in range(3 * len(mapspace.levels)):
+        walk = Walk(mapspace)
+        blocked = next(_first(walk), None)
+        if walk.is_feasible or blocked is None:
+            return
+        yield blocked.told([blocked.ways[0]], "; other limits have to be lifted with this one")
+        mapspace = blocked.ways[0].mapspace
+
+
+def _first(walk: Walk) -> Iterator[Blocked]:
+    """What is in the way first, going from inside to outside, whatever the limits outside."""
     table = walk.forward[0]
     for number, step in enumerate(walk.steps):
         after, ahead = walk.take(step, table), walk.lifted[number + 1]
         if not (after * ahead).any():
-            more = "; other limits have to be lifted with this one"
             if step.kind == "spatial":
-                found += _fanout(walk, step, table, ahead * walk.least_used, more)
+                yield from _fanout(walk, step, table, ahead * walk.least_used)
             else:
-                found += _capacity(walk, step, table * ahead > 0, more)
-            after = walk.take(step, table, relaxed=True)
+                yield from _capacity(walk, step, table * ahead > 0)
+            return
         table = after
-    return tuple(found) or tuple(_machine(walk))
+    yield from _machine(walk)
 
 
-def _capacity(walk: Walk, step: Step, states: NDArray[np.bool_], more: str) -> Iterator[Obstacle]:
+def _capacity(walk: Walk, step: Step, states: NDArray[np.bool_]) -> Iterator[Blocked]:
     """Too much has to be kept at a level, or too little can be."""
     import numpy as np
 
-    level, space = walk.mapspace.architecture.levels[step.index], walk.mapspace.levels[step.index]
+    mapspace, index = walk.mapspace, step.index
+    level, space = mapspace.architecture.levels[index], mapspace.levels[index]
     if level.capacity is None or level.is_fanout or not states.any():
         return
-    least = np.where(states, walk.words(step.index, space.tensors.keep), np.iinfo(np.int64).max)
+    least = np.where(states, walk.words(index, space.tensors.keep), np.iinfo(np.int64).max)
     if least.min() > level.capacity:
-        yield _overflow(walk, step.index, int(least.argmin()), more)
+        yield _overflow(walk, index, int(least.argmin()))
         return
-    most = np.where(states, walk.words(step.index, space.tensors.keep | frozenset(space.tensors.free)), -1)
-    filled, wanted = int(most.max()), level.capacity * space.min_utilization
-    if filled < wanted:
-        share = filled / level.capacity
-        yield Obstacle(
+    wanted, filled = level.capacity * space.min_utilization, 0
+    for kept in space.tensors.sets():
+        words = walk.words(index, kept)
+        filled = max(filled, int(words[states & (words <= level.capacity)].max(initial=0)))
+    if filled >= wanted:
+        return
+    may = ", ".join(sorted(space.tensors.keep | set(space.tensors.free))) or "nothing"
+    yield Blocked(
+        Obstacle(
             "min_utilization", level.name, wanted, float(filled),
-            f"{level.name} can be filled with {filled} words at most, below the least utilization of {space.min_utilization:g} "
-            f"of its {level.capacity} ({space.place}){more}",
-            f"lower the least utilization of {level.name} to {share:.4g} or less",
-        )  # fmt: skip
-    elif wanted > 0:
-        yield Obstacle(
-            "min_utilization", level.name, wanted, float(level.capacity),
-            f"no tiles fill {level.name} to between {ceil(wanted)} and {level.capacity} words{more}",
-            f"lower the least utilization of {level.name}, {space.min_utilization:g} ({space.place})",
-        )  # fmt: skip
-
-
-def _overflow(walk: Walk, index: int, number: int, more: str) -> Obstacle:
-    level, space, tile = walk.mapspace.architecture.levels[index], walk.mapspace.levels[index], walk.state(number)
-    parts = {name: walk.mapspace.einsum.tensor(name).volume(tile) for name in sorted(space.tensors.keep)}
-    words, limit = sum(parts.values()), level.capacity or 0
-    shape = ", ".join(f"{rank}={extent}" for rank, extent in tile.items() if extent > 1) or "a single point"
-    rows = ceil(words * level.multiple_buffering / level.block_size)
-    return Obstacle(
-        "capacity", level.name, float(words), float(limit),
-        f"the smallest tile at {level.name} ({shape}) needs {words} words ("
-        + ", ".join(f"{name} {size}" for name, size in parts.items())
-        + f"), {words - limit} more than its capacity of {limit}{more}",
-        f"raise the capacity of {level.name} to {words} words (depth {rows})"
-        + "".join(f", or let it bypass {name}" for name, size in parts.items() if words - size <= limit),
+            f"{level.name}, which may keep {may}, can be filled with {filled} of its {level.capacity} words at most, "
+            f"{ceil(wanted) - filled} less than its least utilization of {space.min_utilization:g} asks for, {ceil(wanted)}",
+        ),
+        (less_utilization(mapspace, index, filled),),
     )  # fmt: skip
 
 
-def _fanout(walk: Walk, step: Step, before: Table, after: Table, more: str) -> Iterator[Obstacle]:
+def _overflow(walk: Walk, index: int, number: int) -> Blocked:
+    mapspace, tile = walk.mapspace, walk.state(number)
+    level, space = mapspace.architecture.levels[index], mapspace.levels[index]
+    parts = {name: mapspace.einsum.tensor(name).volume(tile) for name in sorted(space.tensors.keep)}
+    words, limit = sum(parts.values()), level.capacity or 0
+    shape = ", ".join(f"{rank}={extent}" for rank, extent in tile.items() if extent > 1) or "a single point"
+    obstacle = Obstacle(
+        "capacity", level.name, float(words), float(limit),
+        f"the smallest tile at {level.name} ({shape}) needs {words} words ("
+        + ", ".join(f"{name} {size}" for name, size in parts.items())
+        + f"), {words - limit} more than its capacity of {limit}",
+    )  # fmt: skip
+    return Blocked(obstacle, (more_capacity(mapspace, index, words), *(bypassing(mapspace, index, name) for name in parts)))
+
+
+def _fanout(walk: Walk, step: Step, before: Table, after: Table) -> Iterator[Blocked]:
     """Spatial loops that need more instances than there are, or fewer than parallelism asks for."""
-    space, name = walk.mapspace.levels[step.index].spatial, walk.mapspace.architecture.levels[step.index].name
+    mapspace, index = walk.mapspace, step.index
+    space, name = mapspace.levels[index].spatial, mapspace.architecture.levels[index].name
     if not before.any() or not after.any():
         return
-    most, everything = space.fanout, prod(walk.mapspace.einsum.rank_sizes)
-    while not (vectors := _joining(walk, step.index, before, after, most)) and most < everything:
+    most, everything = space.fanout, prod(mapspace.einsum.rank_sizes)
+    while not (vectors := _joining(walk, index, before, after, most)) and most < everything:
         most *= 2
     fitting = [prod(vector.values()) for vector in vectors if space.fits(vector)]
     if fitting:
-        yield from _parallelism(space, name, fitting, more)
+        yield from _parallelism(mapspace, index, fitting)
     elif vectors:
-        nearest = min(vectors, key=lambda vector: prod(vector.values()))
+        ways = [wider(mapspace, index, vector) for vector in vectors]
+        way, nearest = min(zip(ways, vectors), key=lambda pair: (*_mesh(pair[0], index), prod(pair[1].values())))
         used = prod(nearest.values())
         loops = ", ".join(f"{rank}={bound}" for rank, bound in nearest.items() if bound > 1)
         sides = "" if used > space.fanout else ", each rank wholly on X or wholly on Y" + _split(space.split)
-        yield Obstacle(
-            "mesh", name, float(used), float(space.fanout),
-            f"the spatial loops {loops} at {name} need {used} instances, which do not fit its fan-out of "
-            f"{space.fanout_x} x {space.fanout_y}{sides}{more}",
-            f"give {name} a fan-out that holds {loops}",
+        yield Blocked(
+            Obstacle(
+                "mesh", name, float(used), float(space.fanout),
+                f"the spatial loops {loops} at {name} need {used} instances, which do not fit its fan-out of "
+                f"{space.fanout_x} x {space.fanout_y}{sides}",
+            ),
+            (way,),
         )  # fmt: skip
+
+
+def _mesh(way: Way, index: int) -> tuple[int, int]:
+    space = way.mapspace.levels[index].spatial
+    return space.fanout, space.fanout_x
 
 
 def _joining(walk: Walk, index: int, before: Table, after: Table, most: int) -> list[dict[str, int]]:
@@ -155,18 +206,21 @@ def _joining(walk: Walk, index: int, before: Table, after: Table, most: int) -> 
     ]
 
 
-def _parallelism(space: SpatialSpace, name: str, products: list[int], more: str) -> Iterator[Obstacle]:
+def _parallelism(mapspace: Mapspace, index: int, products: list[int]) -> Iterator[Blocked]:
     """Spatial loops fit, but none of the ``products`` of instances that they use is one that parallelism asks for."""
+    space, name = mapspace.levels[index].spatial, mapspace.architecture.levels[index].name
     below = [used for used in products if used < space.min_used]
     above = [used for used in products if space.max_used is not None and used > space.max_used]
     if len(below) + len(above) < len(products):
         return
     which, reached, needed = ("min", max(below), space.min_used) if below else ("max", min(above), space.max_used or 0)
-    yield Obstacle(
-        "parallelism", name, float(needed), float(reached),
-        f"spatial loops at {name} can use {reached} instances of {space.fanout} at {'most' if which == 'min' else 'least'}, "
-        f"while {which} parallelism asks for {needed}{more}",
-        f"set {which} parallelism of {name} to {reached / space.fanout:.4g}",
+    yield Blocked(
+        Obstacle(
+            "parallelism", name, float(needed), float(reached),
+            f"spatial loops at {name} can use {reached} instances of {space.fanout} at {'most' if which == 'min' else 'least'}, "
+            f"while {which} parallelism asks for {needed}",
+        ),
+        (other_parallelism(mapspace, index, which, reached),),
     )  # fmt: skip
 
 
@@ -174,48 +228,37 @@ def _split(split: int | None) -> str:
     return "" if split is None else f", split {split}"
 
 
-def _machine(walk: Walk) -> Iterator[Obstacle]:
+def _machine(walk: Walk) -> Iterator[Blocked]:
     """The machine's least parallelism."""
     reached, total = walk.most_used, walk.mapspace.architecture.compute.instances
     if 0 < reached < walk.least_used:
-        yield Obstacle(
-            "parallelism", walk.mapspace.architecture.compute.name, float(walk.least_used), float(reached),
-            f"at most {reached} of {total} compute units can be used, "
-            f"below the min parallelism of {walk.mapspace.min_parallelism:g}",
-            f"set min parallelism to {reached / total:.4g} or less",
+        yield Blocked(
+            Obstacle(
+                "parallelism", walk.mapspace.architecture.compute.name, float(walk.least_used), float(reached),
+                f"at most {reached} of {total} compute units can be used, "
+                f"below the min parallelism of {walk.mapspace.min_parallelism:g}",
+            ),
+            (less_parallelism(walk.mapspace, reached),),
         )  # fmt: skip
 
 
-def _droppable(mapspace: Mapspace) -> Iterator[tuple[str, Place]]:
-    """Constraints any one of which, dropped, leaves a mapping: (in words, place)."""
+def _droppable(mapspace: Mapspace) -> Iterator[tuple[Way, Place]]:
+    """Constraints any one of which, dropped, leaves a mapping, with their places."""
     sources: dict[tuple[Place, str], None] = {}
     for index, spatial in mapspace.slots:
         loops = mapspace.loops((index, spatial))
         by_nature = loops.fanout == 1 if isinstance(loops, SpatialSpace) else mapspace.architecture.levels[index].is_fanout
         if not by_nature:
             sources.update(dict.fromkeys(source for limits in loops.factors.values() for source in limits.sources))
-    for source in list(sources)[:MOST_CONSTRAINTS]:
-        if Walk(_without(mapspace, source)).is_feasible:
-            place, clause = source
-            yield clause + (f" ({place})" if place != Place() else ""), place
+    for place, clause in list(sources)[:MOST_CONSTRAINTS]:
+        way = without(mapspace, place, clause)
+        if way.suffices:
+            yield way, place
 
 
-def _without(mapspace: Mapspace, source: tuple[Place, str]) -> Mapspace:
-    """The mapspace without one factor constraint, and without what it implies for its rank elsewhere."""
-
-    def freed(limits: FactorRange) -> FactorRange:
-        return ANY if source in limits.sources or any(source[1] in clause for _, clause in limits.sources) else limits
-
-    def open_up(level: LevelSpace) -> LevelSpace:
-        temporal = {rank: freed(limits) for rank, limits in level.temporal.factors.items()}
-        spatial = {rank: freed(limits) for rank, limits in level.spatial.factors.items()}
-        return replace(level, temporal=replace(level.temporal, factors=temporal), spatial=replace(level.spatial, factors=spatial))
-
-    return replace(mapspace, levels=tuple(open_up(level) for level in mapspace.levels))
-
-
-def _constraint(clause: str, place: Place) -> Obstacle:
-    return Obstacle("constraint", None, None, None, f"{clause} leaves no valid mapping", f"drop {clause}")
+def _constraint(way: Way, place: Place) -> Obstacle:
+    clause = way.words.removeprefix("drop ")
+    return Obstacle("constraint", None, None, None, f"{clause} leaves no valid mapping", way.words)
 
 
 def _sequential(mapspace: Mapspace) -> Iterator[Obstacle]:
@@ -226,3 +269,29 @@ def _sequential(mapspace: Mapspace) -> Iterator[Obstacle]:
             yield Obstacle(
                 "order", level.name, None, None, f"{where} and the permutations leave no order of loops", f"drop {where}"
             )
+
+
+def _level_by_level(mapspace: Mapspace) -> Iterator[Obstacle]:
+    """Levels that forbid every mapping by themselves; what they need together is not looked at."""
+    impossible = [level for level in diagnose(mapspace) if level.verdict == "impossible"]
+    for level in impossible:
+        if level.capacity is not None and level.least_words > level.capacity:
+            yield Obstacle(
+                "capacity", level.level, float(level.least_words), float(level.capacity),
+                f"the smallest tiles of {level.keep} at {level.level} need {level.least_words} words, "
+                f"{level.least_words - level.capacity} more than its capacity of {level.capacity}",
+                f"raise the capacity of {level.level} to at least {level.least_words} words",
+            )  # fmt: skip
+        else:
+            yield Obstacle(
+                "mesh", level.level, float(level.least_instances), float(level.fanout),
+                f"the spatial loops at {level.level} need {level.least_instances} instances or more, "
+                f"which do not fit its fan-out of {level.fanout}",
+                f"lower the factors of its spatial loops, or widen {level.level}",
+            )  # fmt: skip
+    if not impossible:
+        yield Obstacle(
+            "together", None, None, None,
+            "the limits of several levels together leave no mapping; no level forbids all by itself",
+            "raise those that --diagnostics calls tight",
+        )  # fmt: skip
