@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 READ, FILL, UPDATE = range(3)
 """Actions, the last axis of ``Machine.weights``."""
@@ -23,8 +24,8 @@ INF = np.inf
 kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, _nrt=False)
 """Compiles what Python calls; compiled code is kept on disk."""
 
-inner = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
-"""Compiles what only kernels call."""
+inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
+"""Compiles what only kernels call; it is part of their code on disk."""
 
 
 class Machine(NamedTuple):
@@ -155,7 +156,7 @@ class Tiles(NamedTuple):
     extent: Any
 
 
-@inner
+@register_jitable
 def tiles_of(machine: Machine, tables: Tables) -> Tiles:
     """Few arrays instead of many: each one that a kernel passes on costs time to compile."""
     return Tiles(

@@ -148,8 +148,8 @@ def search_labels(
     metrics = scale.constant.shape[0]
     for slot in range(heads.shape[0]):
         by_slot[slot] = -1
-        for node in range(heads.shape[1]):
-            heads[slot, node] = -1
+        for p in range(heads.shape[1]):
+            heads[slot, p] = -1
     sums, values, goals, paid, bounds, steps = scratch[0], scratch[1], scratch[2, :GOALS], scratch[3], scratch[4], scratch[5]
     root = plan.root
     for x in range(kinds):
@@ -167,7 +167,7 @@ def search_labels(
             if links[label, 3] == -2:
                 label = following
                 continue
-            node = np.int64(links[label, 2])
+            node: Any = np.int64(links[label, 2])
             for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
                 kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
                 if kind == END:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchloop.search.arrays import INF, Machine, Plan, Tables, inner, kernel, tiles_of
-from stitchloop.search.prices import fill_rates, value_payments
+from stitchloop.search.arrays import INF, inner, kernel
 from stitchloop.search.program import END, EXIT, FREE, PAY
-from stitchloop.search.slides import EXACT, value_slides
 
 
 @inner
@@ -43,22 +41,22 @@ def run_loop(
                 at += step
 
 
-@inner
+@kernel
 def run_program(
-    plan: Plan, primes: Any, tables: Tables, buffers: float, nodes: int, payments: Any, slides: Any, relaxed: bool, slots: Any
-) -> None:
+    ops: Any, kept: Any, op_pays: Any, op_slides: Any, primes: Any, axes: Any, successors: Any, fits: Any, filled: Any,
+    buffers: Any, starts: Any, nodes: int, payments: Any, slides: Any, relaxed: bool, cost: Any, slots: Any,
+) -> None:  # fmt: skip
     """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest.
 
-    ``payments`` and ``slides`` are priced; with ``relaxed``, slides by lower bounds over all bounds. ``buffers`` is the cost of
-    keeping a word.
+    ``payments`` and ``slides`` are priced; with ``relaxed``, slides by lower bounds over all bounds. ``buffers[level]`` is the
+    cost of keeping a word in all instances, ``axes`` are ``Tables.count``, ``stride`` and ``value``, ``cost`` is work space.
     """
-    ops, kept, op_pays, op_slides, starts = plan.ops, plan.kept, plan.op_pays, plan.op_slides, tables.slide_start
-    cost = tables.scratch
+    counts, strides, values = axes
     for o in range(ops.shape[0]):
         op = ops[o]
         kind, rank, level = op[0], op[3], op[4]
         target, origin = slots[op[1]], slots[op[2]]
-        count, step, value = tables.count[rank], tables.stride[rank], tables.value[rank]
+        count, step, value = counts[rank], strides[rank], values[rank]
         if kind == END:
             for p in range(nodes):
                 target[p] = INF
@@ -70,17 +68,17 @@ def run_program(
             for p in range(nodes):
                 target[p] = origin[p]
             if held:
-                fits, filled, price = tables.fits[level], tables.filled[level], buffers * tables.instances[level]
+                fitting, words, price = fits[level], filled[level], buffers[level]
                 for p in range(nodes):
-                    target[p] = target[p] if fits[p] else INF
-                if buffers != 0.0:
+                    target[p] = target[p] if fitting[p] else INF
+                if price != 0.0:
                     for p in range(nodes):
-                        target[p] += price * filled[p]
+                        target[p] += price * words[p]
         elif kind == FREE:
             for p in range(nodes):
                 target[p] = origin[p]
             for q in range(primes.shape[1]):
-                successor = tables.successor[rank, q]
+                successor = successors[rank, q]
                 if primes[rank, q] == 0:
                     break
                 for start in range(0, nodes, count * step):
@@ -114,21 +112,3 @@ def run_program(
                     target[p] = min(target[p], cost[p] + origin[p])
             else:
                 run_loop(op, value, count, step, nodes, cost, origin, own, starts, slides, target)
-
-
-@kernel
-def least_costs(
-    machine: Machine, plan: Plan, tables: Tables, mix: Any, nodes: int, pricing: int,
-    rates: Any, payments: Any, slides: Any, slots: Any,
-) -> float:  # fmt: skip
-    """Costs-to-go ``slots[slot, node]`` in the mixture ``mix`` of metrics; that of the whole nest.
-
-    ``pricing`` says how :func:`stitchloop.search.slides.value_slides` prices slides. ``rates``, ``payments`` and ``slides``
-    get the prices.
-    """
-    fill_rates(machine, plan, tables.instances, tables.partition, mix, rates)
-    value_payments(plan.pay_first, plan.pay_last, rates, tables.share, tables.reads, nodes, tables.value_of_transfer, payments)
-    value_slides(plan, tables, tiles_of(machine, tables), rates, nodes, pricing, slides)
-    buffers = mix[machine.buffer_metric]
-    run_program(plan, machine.primes, tables, buffers, nodes, payments, slides, pricing != EXACT, slots)
-    return slots[plan.root, 0]

@@ -63,7 +63,7 @@ def priced(rate: Any, share: float, reads: float) -> float:
     return energy + linear_fill * fills + linear_read * again + linear_update * reads
 
 
-@inner
+@kernel
 def value_payments(
     pay_first: Any, pay_last: Any, rates: Any, shares: Any, all_reads: Any, nodes: int, values: Any, out: Any
 ) -> None:

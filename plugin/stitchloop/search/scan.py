@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stitchloop.search import lattice
-from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
+from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables, tiles_of
 from stitchloop.search.constants import different_tiles, settle_tensor, spread_nodes
 from stitchloop.search.labels import GOAL_CYCLES, GOAL_EDP, GOAL_ENERGY, GOAL_METRIC, Scale
-from stitchloop.search.passes import least_costs
+from stitchloop.search.passes import run_program
+from stitchloop.search.prices import rate_metrics, value_payments
+from stitchloop.search.slides import EXACT, value_slides
 
 DROPPED, CLOSED, OPEN, EMPTY = range(4)
 """Its bound does not beat the incumbent; its optimum is known; neither; no nest is valid."""
@@ -95,7 +97,20 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
 
 def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, slides: int, slots: Any) -> float:
     """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest. Exact, or with cheaper slides."""
-    return float(least_costs(machine, plan, tables, mix, nodes, slides, space.rates, space.payments, space.slides, slots))
+    axes, share, reads, starts = (tables.count, tables.stride, tables.value), tables.share, tables.reads, tables.slide_start
+    rate_metrics(machine, plan, tables.instances, tables.partition, mix[None], space.rates[None])
+    value_payments(plan.pay_first, plan.pay_last, space.rates, share, reads, nodes, tables.value_of_transfer, space.payments)
+    if len(plan.slides):
+        value_slides(
+            plan.slides, plan.pay_first, plan.pay_last, plan.transfer_tensor, plan.transfer_child, tiles_of(machine, tables),
+            axes, space.rates, share, reads, nodes, slides, tables.scratch, starts, space.slides,
+        )  # fmt: skip
+    run_program(
+        plan.ops, plan.kept, plan.op_pays, plan.op_slides, machine.primes, axes, tables.successor, tables.fits, tables.filled,
+        mix[machine.buffer_metric] * tables.instances, starts, nodes, space.payments, space.slides, slides != EXACT,
+        tables.scratch, slots,
+    )  # fmt: skip
+    return float(slots[plan.root, 0])
 
 
 def count_base(machine: Machine, plan: Plan, tables: Tables, choice: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stitchloop.search.arrays import Plan, Tables, Tiles, inner
+from stitchloop.search.arrays import Tiles, inner, kernel
 from stitchloop.search.prices import priced, rate_of
 
 EXACT, NEAREST, ENDLESS = range(3)
@@ -66,24 +66,28 @@ def slid_words(
     return np.rint(share - saved), np.rint(reads - saved * (reads / share))
 
 
-@inner
-def value_slides(plan: Plan, tables: Tables, tiles: Tiles, rates: Any, nodes: int, pricing: int, out: Any) -> None:
+@kernel
+def value_slides(
+    slides: Any, pay_first: Any, pay_last: Any, tensors: Any, children: Any, tiles: Tiles, axes: Any, rates: Any,
+    shares: Any, all_reads: Any, nodes: int, pricing: int, staying: Any, starts: Any, out: Any,
+) -> None:  # fmt: skip
     """``out``: what the transfers of every slide cost at every node and bound (EXACT), or a lower bound over all bounds.
 
     A slide's exact values stand together, ordered by the axes outside its rank, then by pairs (from, to) along the rank's
     axis, ``to`` a proper multiple of ``from``, then by the axes inside. Lower bounds are those of the greatest ``to`` or of a
-    loop without end; a slide has one per node, in the order of nodes.
+    loop without end; a slide has one per node, in the order of nodes. ``axes`` are ``Tables.count``, ``stride`` and ``value``;
+    ``starts`` gets where each slide begins, ``staying`` is work space.
     """
-    slides, shares, all_reads, staying, starts = plan.slides, tables.share, tables.reads, tables.scratch, tables.slide_start
+    counts, strides, values = axes
     at = 0
     for slide in range(slides.shape[0]):
         starts[slide] = at
         payment, level, rank = slides[slide, 0], slides[slide, 1], slides[slide, 2]
-        count, step, value = tables.count[rank], tables.stride[rank], tables.value[rank]
-        first, end = plan.pay_first[payment], at
-        for q in range(first, plan.pay_last[payment]):
+        count, step, value = counts[rank], strides[rank], values[rank]
+        first, end = pay_first[payment], at
+        for q in range(first, pay_last[payment]):
             share, reads = shares[q], all_reads[q]
-            fill_staying(tiles, plan.transfer_tensor[q], plan.transfer_child[q], share, level, rank, nodes, staying)
+            fill_staying(tiles, tensors[q], children[q], share, level, rank, nodes, staying)
             rate = rate_of(rates[q])
             end = at
             for start in range(0, nodes, count * step):
