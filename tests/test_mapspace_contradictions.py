@@ -243,3 +243,22 @@ def test_violations_are_named() -> None:
     said = " | ".join(sentence or "" for sentence in sentences)
     for words in ("M<=2 at GLB", "against the permutation ['K', 'N']", "split 1", "GLB bypasses A", "arch.yaml:5"):
         assert words in said
+
+
+def test_parallelism_without_a_fan_out_is_refused() -> None:
+    """It was dropped without a word at a level that has no fan-out."""
+    with pytest.raises(InputError, match="GLB, which has no fan-out, would change nothing"):
+        build({GLB: LevelConstraints(min_parallelism=0.5, place=at(3))})
+
+
+def test_the_way_out_of_a_narrow_fan_out_is_a_number() -> None:
+    with pytest.raises(InputError, match=r"K=8 .* needs 8 instances; .* or widen the fan-out to 8 x 2"):
+        build({PE: spatial(factor("K", "=", 8, 3))})
+
+
+def test_one_factor_that_does_not_divide_stands_alone() -> None:
+    """Levels that admit no loop of the rank by nature were listed with it."""
+    with pytest.raises(InputError) as caught:
+        build({GLB: temporal(factor("M", "=", 3, 3))})
+    assert "no fan-out" not in str(caught.value)
+    assert "fixes a product of 3, which does not divide the size of rank M, 4" in str(caught.value)

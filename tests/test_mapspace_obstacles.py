@@ -247,6 +247,15 @@ def test_shares_in_relaxations_are_rounded_to_the_side_that_does() -> None:
     assert "min parallelism of inter_PE_spatial to 0.6666" in found.relaxation
 
 
+def test_a_max_parallelism_below_the_spatial_factors() -> None:
+    """No reason was given."""
+    spatial = LevelConstraints(spatial=loops(("M", "=", 2)))
+    given = Constraints((LevelConstraints(max_parallelism=0.3), spatial, *(LevelConstraints(),) * 2))
+    found = only(build_mapspace(matvec(4, 2), tiny(3, 2), given))
+    assert "at least 2 of 6 compute units in use, above the max parallelism of 0.3" in found.sentence
+    assert "0.3334 or more" in found.relaxation
+
+
 def test_large_problems_are_looked_at_level_by_level() -> None:
     """Two million tiles times thousands of spatial factors took minutes to say that a register file is too small."""
     given = Constraints((LevelConstraints(keep=ABZ), *(LevelConstraints(),) * 3))

@@ -124,6 +124,15 @@ def test_utilization_and_overbooking() -> None:
     assert any("overbooking is not modelled" in sentence for sentence in spec.warnings)
 
 
+def test_max_parallelism_is_read_and_what_has_no_meaning_is_told() -> None:
+    """The mapspace knew a max parallelism that no file could ask for; a temporal split and remainders passed in silence."""
+    found = constraints(ARCHITECTURE, PROBLEM, targets("{target: RF, type: parallelism, min: 0.25, max: 0.5}"))["RF"]
+    assert (found.min_parallelism, found.max_parallelism) == (0.25, 0.5)
+    assert "no 'min'" in str(complaint(ARCHITECTURE, PROBLEM, targets("{target: RF, type: parallelism}")))
+    spec = spec_of(ARCHITECTURE, PROBLEM, targets("{target: GLB, type: temporal, split: 1, remainders: 2}"))
+    assert ["split" in spec.warnings[0], "remainders" in spec.warnings[1]] == [True, True]
+
+
 def test_least_utilization_of_a_level_is_a_constraint() -> None:
     text = ARCHITECTURE.replace("depth: 1024", "min_utilization: 0.25, depth: 1024")
     assert constraints(text, PROBLEM)["GLB"].min_utilization == 0.25

@@ -110,9 +110,16 @@ def instances_used(level: Level, entry: LevelConstraints) -> tuple[int, int | No
             "contradict each other",
             "lower the first or raise the second",
         )
+    asked = entry.min_parallelism > 0 or entry.max_parallelism < 1
+    if total == 1 and asked:
+        raise InputError(
+            entry.place,
+            f"a parallelism constraint at {level.name}, which has no fan-out, would change nothing",
+            "name the container whose fan-out is meant, or the innermost storage level for the share of all compute units",
+        )
     least = next((used for used in range(1, total + 1) if used / total >= entry.min_parallelism), total + 1)
-    most = None if entry.max_parallelism >= 1 else max(1, int(entry.max_parallelism * total))
-    return least, most
+    most = max((used for used in range(1, total + 1) if used / total <= entry.max_parallelism), default=1)
+    return least, None if most == total else most
 
 
 def _order(einsum: Einsum, name: str, given: LoopConstraint) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
@@ -239,10 +246,12 @@ def _check_rank(einsum: Einsum, rank: str, slots: list[Slot], imperfect: bool) -
     wishes = [wish for slot in slots for wish in slot.wishes.get(rank, ()) if not wish.is_rest]
     binding = [wish for wish in wishes if (wish.relation, wish.value) not in (("=", 1), (">=", 1))]
     fixed = prod(limits.exact or 1 for limits in ranges)
-    said = binding if len(binding) > 1 else binding + [wish for wish in wishes if wish not in binding]
+    divides = size % fixed == 0 or imperfect
+    said = binding if len(binding) > 1 or (binding and not divides) else binding + [w for w in wishes if w not in binding]
     at = next((wish.place for wish in said if wish.place != Place()), Place())
-    if size % fixed and not imperfect:
-        why = f"fix a product of {fixed}, which does not divide the size of rank {rank}, {size}"
+    if not divides:
+        fix = "fixes" if len(said) == 1 else "fix"
+        why = f"{fix} a product of {fixed}, which does not divide the size of rank {rank}, {size}"
     elif all(limits.exact is not None for limits in ranges):
         why = f"fix a product of {fixed}, while the size of rank {rank} is {size}"
     else:
@@ -271,11 +280,14 @@ def _check_fanout(slot: Slot, space: SpatialSpace) -> None:
         return
     said = [wish for wishes in slot.wishes.values() for wish in wishes if wish.relation != "<=" and wish.value > 1]
     at = next((wish.place for wish in said if wish.place != Place()), slot.constraint.place)
-    how = f"mesh {space.fanout_x} x {space.fanout_y}"
+    how, mend = f"mesh {space.fanout_x} x {space.fanout_y}", "lower one of them"
     if used > most:
         how += f", max parallelism {most} instances"
+        mend += f", or raise the max parallelism to {used} instances"
     elif used <= space.fanout:
         how += ", each rank wholly on X or wholly on Y" + ("" if space.split is None else f", split {space.split}")
-    raise InputError(
-        at, f"{_joined(said)} need {used} instances; they and the fan-out ({how}) contradict each other", "lower one of them"
-    )
+    if not space.fits(lows):
+        x, y = space.widened(lows)
+        mend += f", or widen the fan-out to {x} x {y}"
+    need = "needs" if len(said) == 1 else "need"
+    raise InputError(at, f"{_joined(said)} {need} {used} instances; that and the fan-out ({how}) contradict each other", mend)

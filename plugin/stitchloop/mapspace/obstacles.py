@@ -21,6 +21,7 @@ from stitchloop.mapspace.relaxations import (
     less_utilization,
     more_capacity,
     other_parallelism,
+    rounded_up,
     said,
     wider,
     without,
@@ -61,7 +62,7 @@ def obstacles(mapspace: Mapspace) -> tuple[Obstacle, ...]:
     if walk.states > MOST_STATES:
         return tuple(_level_by_level(mapspace))
     if walk.is_feasible:
-        return tuple(_sequential(mapspace))
+        return (*_most_parallelism(mapspace), *_sequential(mapspace))
     alone = []
     for blocked in (found for number in range(len(walk.steps)) for found in _alone(walk, number)):
         if ways := [way for way in blocked.ways if way.suffices]:
@@ -239,6 +240,20 @@ def _machine(walk: Walk) -> Iterator[Blocked]:
                 f"below the min parallelism of {walk.mapspace.min_parallelism:g}",
             ),
             (less_parallelism(walk.mapspace, reached),),
+        )  # fmt: skip
+
+
+def _most_parallelism(mapspace: Mapspace) -> Iterator[Obstacle]:
+    """The machine's greatest parallelism, below what spatial factors ask for."""
+    total, unit = mapspace.architecture.compute.instances, mapspace.architecture.compute.name
+    least = prod(limits.low for level in mapspace.levels for limits in level.spatial.factors.values())
+    most = max(1, int(mapspace.max_parallelism * total))
+    if least > most:
+        yield Obstacle(
+            "parallelism", unit, float(most), float(least),
+            f"spatial factors keep at least {least} of {total} compute units in use, "
+            f"above the max parallelism of {mapspace.max_parallelism:g}",
+            f"set max parallelism to {rounded_up(least / total):g} or more",
         )  # fmt: skip
 
 

@@ -124,6 +124,15 @@ class SpatialSpace(LoopSpace):
         """Whether loops with the bounds ``looped`` fit the fan-out in some layout."""
         return any(True for _ in self.partitions(looped))
 
+    def widened(self, looped: Mapping[str, int]) -> tuple[int, int]:
+        """X and Y of the smallest fan-out that holds loops with the bounds ``looped``, no side narrower than this one's."""
+        ranks = frozenset(rank for rank, bound in looped.items() if bound > 1)
+        meshes = [
+            (max(self.fanout_x, prod(looped[r] for r in on_x)), max(self.fanout_y, prod(looped[r] for r in ranks - on_x)))
+            for on_x in self.x_sets(ranks)
+        ]
+        return min(meshes, key=lambda mesh: (mesh[0] * mesh[1], mesh))
+
     def admits_layout(self, x: Sequence[str], y: Sequence[str]) -> bool:
         """Whether loops may lie on X and on Y in these orders, innermost first."""
         if not self.admits_order(tuple(x) + tuple(y)):

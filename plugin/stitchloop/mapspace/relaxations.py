@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import cached_property
-from math import ceil, prod
+from math import ceil
 
 from stitchloop.errors import Place
 from stitchloop.mapspace.factors import ANY, FactorRange
@@ -51,19 +51,15 @@ def less_utilization(mapspace: Mapspace, index: int, filled: int) -> Way:
     """A least utilization that ``filled`` words reach."""
     level, space = mapspace.architecture.levels[index], mapspace.levels[index]
     share = rounded_down(filled / (level.capacity or 1))
-    words = f"lower the least utilization of {level.name} to {share:g} or less" if share else f"drop the least utilization of {level.name}"
+    asked = f"the least utilization of {level.name}"
+    words = f"lower {asked} to {share:g} or less" if share else f"drop {asked}"
     return Way(words, _with_level(mapspace, index, replace(space, min_utilization=share)))
 
 
 def wider(mapspace: Mapspace, index: int, bounds: dict[str, int]) -> Way:
     """The smallest fan-out that holds spatial ``bounds``, no side narrower than it is."""
     space, level = mapspace.levels[index].spatial, mapspace.architecture.levels[index]
-    looped = frozenset(rank for rank, bound in bounds.items() if bound > 1)
-    sides = [
-        (max(space.fanout_x, prod(bounds[r] for r in on_x)), max(space.fanout_y, prod(bounds[r] for r in looped - on_x)))
-        for on_x in space.x_sets(looped)
-    ]
-    x, y = min(sides, key=lambda mesh: (mesh[0] * mesh[1], mesh))
+    x, y = space.widened(bounds)
     wide = replace(level, fanout_x=x, fanout_y=y)
     least, most = space.min_used, space.max_used
     assert mapspace.constraints is not None

@@ -20,9 +20,11 @@ COMMON_KEYS = ("type", "target", "name", "attributes", "version")
 LOOP_KEYS = (
     *("factors", "permutation", "split", "factors_only", "no_iteration_over_dataspaces", "no_iteration_over_dims"),
     *("must_iterate_over_dataspaces", "maximize_dims", "maximize_dims_capacity", "remove_sequential_factors"),
-    *("default_max_factor", "default_min_factor", "remainders"),
+    *("default_max_factor", "default_min_factor"),
 )
-UNMODELLED_LOOP_KEYS = ("no_reuse", "no_link_transfer", "rmw_first_update", "no_multicast_no_reduction", "no_temporal_reuse")
+UNMODELLED_LOOP_KEYS = (
+    *("remainders", "no_reuse", "no_link_transfer", "rmw_first_update", "no_multicast_no_reduction", "no_temporal_reuse"),
+)
 DATASPACE_KEYS = ("keep", "bypass", "keep_only", "bypass_only", "must_keep", "no_coalesce")
 
 
@@ -78,6 +80,7 @@ class LevelNotes:
     bypass: dict[str, Place] = field(default_factory=dict)
     no_coalesce: frozenset[str] = frozenset()
     min_parallelism: float = 0.0
+    max_parallelism: float = 1.0
     max_overbooked: float = 0.0
     place: Place = Place()
 
@@ -97,6 +100,7 @@ class LevelNotes:
             bypass=frozenset(self.bypass),
             no_coalesce=self.no_coalesce,
             min_parallelism=self.min_parallelism,
+            max_parallelism=self.max_parallelism,
             min_utilization=self.level.min_utilization,
             max_overbooked=self.max_overbooked,
             place=self.place,
@@ -200,8 +204,14 @@ class ConstraintReader:
             part.known((*COMMON_KEYS, *DATASPACE_KEYS))
             self._read_tensors(part, notes)
         elif kind in PARALLELISM_TYPES:
-            part.known((*COMMON_KEYS, "min"))
-            notes.min_parallelism = max(notes.min_parallelism, part.need("min").number(least=0, most=1))
+            part.known((*COMMON_KEYS, "min", "max"))
+            least, most = part.get("min"), part.get("max")
+            if least is None and most is None:
+                part.fail("no 'min'", "add 'min' or 'max', a share of the instances")
+            if least is not None:
+                notes.min_parallelism = max(notes.min_parallelism, least.number(least=0, most=1))
+            if most is not None:
+                notes.max_parallelism = min(notes.max_parallelism, most.number(above=0, most=1))
         else:
             part.known((*COMMON_KEYS, "proportion"))
             notes.max_overbooked = part.need("proportion").number(least=0, most=1)
@@ -234,7 +244,9 @@ class ConstraintReader:
         if found is not None:
             self._set_permutation(read_permutation(found, self.einsum.ranks), found.place, loops)
         split = part.get("split")
-        if split is not None and is_spatial:
+        if split is not None and not is_spatial:
+            self.warnings.append(f"{split.place}: 'split' has a meaning for spatial loops only and changes nothing")
+        elif split is not None:
             value = split.integer(least=0)
             if loops.split is not None and loops.split != value:
                 split.fail(f"split {value} against split {loops.split} (there: {loops.split_place})", "keep one of them")
