@@ -46,7 +46,7 @@ def rate_metrics(machine: Machine, plan: Plan, instances: Any, partition: Any, m
 
 @inner
 def rate_of(row: Any) -> Any:
-    """A row of :func:`mix_metrics` as scalars.
+    """A row of :func:`fill_rates` as scalars.
 
     They are the energies of a fill, a read and an update over all instances, the words of a vector at child and parent, the
     words of an output whose first read is elided at child and parent, and the linear costs of a fill, a read, an update.
