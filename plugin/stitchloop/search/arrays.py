@@ -22,7 +22,7 @@ ENERGY = 0
 INF = np.inf
 
 kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, _nrt=False)
-"""Compiles what Python calls; compiled code is kept on disk."""
+"""Compiles what Python calls; compiled code is kept on disk. No reference is counted, so kernels must not make arrays."""
 
 inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
 """Compiles what only kernels call; it is part of their code on disk."""
