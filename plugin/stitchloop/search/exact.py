@@ -51,21 +51,22 @@ from stitchloop.errors import InvalidMapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import labels, scan
-from stitchloop.search.arrays import ENERGY, Plan
-from stitchloop.search.constants import different_tiles, settle_tensor
-from stitchloop.search.floors import raise_floors, wrapped_floors
-from stitchloop.search.machine import build_machine, build_plan, build_tables
-from stitchloop.search.nest import LAST, Incumbent, KeepSets, build_mapping, keep_sets
+from stitchloop.search.arrays import ENERGY
+from stitchloop.search.machine import build_machine
+from stitchloop.search.nest import LAST, Incumbent, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
 from stitchloop.search.prices import rate_metrics
-from stitchloop.search.program import build_program
 from stitchloop.search.settle import LOOPS, Settler, workspace
 from stitchloop.search.slides import EXACT, NEAREST
 from stitchloop.search.spatial import SpatialChoice, spatial_table
+from stitchloop.search.surveys import Surveyed, Surveyor, no_later
 from stitchloop.search.walk import walk
 
 BLOCK = 32
 """Vectors of spatial factors that a thread treats before it hears of better incumbents."""
+
+TASTE = 4
+"""Vectors that are tried for every combination of keep sets before all others, those with the lowest bounds."""
 
 MEMORY = "memory limit"
 """Why a search did not settle everything."""
@@ -75,40 +76,7 @@ BOUNDED = "fan-outs at several levels spread sums of ranks over one tensor: thei
 WITHOUT_SHORT_WRAPS = Counting("search", links=False, short_wrap_slides=False, short_wrap_rests=False)
 """For choices whose constants are bounds: what a nest found there costs at most."""
 
-SURVEYS_RAISED = 8
-"""Most combinations of keep sets whose floors are raised for the bound with wraps; for more the plain floors do."""
-
 Progress = Callable[[float, float, float], None]
-
-
-def no_later(bounds: Any, goals: Any) -> Any:
-    """Which rows of ``bounds`` are lexicographically no higher than ``goals``."""
-    below: Any = np.zeros(len(bounds), dtype=np.bool_)
-    equal: Any = np.ones(len(bounds), dtype=np.bool_)
-    for column, goal in zip(bounds.T, goals):
-        below |= equal & (column < goal)
-        equal &= column == goal
-    return below | equal
-
-
-@dataclass
-class Surveyed:
-    """One combination of keep sets: for every vector of spatial factors constants, floors and bounds; and its plan."""
-
-    plan_of: Callable[[KeepSets], Plan]
-    keeps: KeepSets
-    constants: Any
-    floors: Any
-    exact: Any
-    """bool[choices]: whether the constants are exact, not lower bounds."""
-    bounds: Any
-    """float64[choices, GOALS]; raised as the search goes on."""
-    tiles: Any = None
-    """What :func:`stitchloop.search.constants.different_tiles` gives, once it is needed."""
-
-    @property
-    def plan(self) -> Plan:
-        return self.plan_of(self.keeps)
 
 
 @dataclass(frozen=True)
@@ -177,7 +145,7 @@ class Search:
         self.task = scan.Task(self.goals, len(resources), primary, compute, leak, float(space.einsum.computes))
         self.every = spatial_table(space) if enumerate_choices else np.zeros((0, len(space.levels), len(self.machine.size)))
         self.sets = list(keep_sets(space)) if len(self.every) else []
-        self.plans: dict[KeepSets, Plan] = {}
+        self.surveyor = Surveyor(space, self.machine, self.task)
         row = 8 * (2 * len(self.eye) + labels.GOALS + 1) * max(1, len(self.sets))
         self.portion = max(64, self.most_bytes // 8 // row)
         self.load(0)
@@ -187,55 +155,15 @@ class Search:
 
     # -- what spatial factors settle ----------------------------------------------------------------------------------
 
-    def load(self, start: int, stop: int | None = None) -> None:
-        """Turn to a portion of the choices: as many as memory admits, or up to ``stop``."""
+    def load(self, start: int) -> None:
+        """Turn to a portion of the choices: as many as memory admits."""
         self.offset = start
-        self.bounds = self.every[start : stop or start + self.portion].astype(np.int64)
-        self.choices = [SpatialChoice(tuple(tuple(map(int, level)) for level in choice)) for choice in self.bounds]
+        self.choices = self.every[start : start + self.portion].astype(np.int64)
         self.surveys: list[Surveyed] = []
 
-    def plan(self, keeps: KeepSets) -> Plan:
-        """The plan for these keep sets; each is built once."""
-        if keeps not in self.plans:
-            self.plans[keeps] = build_plan(build_program(self.space, keeps), len(self.space.levels))
-        return self.plans[keeps]
-
-    def survey(self) -> None:
-        """Bounds that need no lattice, for every combination of keep sets; what a tensor adds depends on its own levels only."""
-        parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any]] = {}
-        for keeps in self.sets:
-            keys = [
-                (t, tuple(i for i, keep in enumerate(keeps) if tensor.name in keep))
-                for t, tensor in enumerate(self.space.einsum.tensors)
-            ]
-            for key in keys:
-                if key not in parts:
-                    plan = self.plan(keeps)
-                    tables = build_tables(self.space, self.machine, plan, 1)
-                    parts[key] = settle_tensor(self.machine, plan, tables.still, key[0], self.bounds)[:3]
-            own = [parts[key] for key in keys]
-            constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
-            exact = np.logical_and.reduce([part[2] for part in own])
-            bounds = np.zeros((len(self.choices), labels.GOALS))
-            scan.rate_floors(self.task, self.bounds, constants, floors, bounds)
-            self.surveys.append(Surveyed(self.plan, keeps, constants, floors, exact, bounds))
-
-    def _tiles(self, survey: Surveyed, c: int) -> tuple[Any, Any]:
-        if survey.tiles is None:
-            still = build_tables(self.space, self.machine, survey.plan, 1).still
-            survey.tiles = different_tiles(self.machine, survey.plan, still, self.bounds)
-        return survey.tiles[0][c], survey.tiles[1][c]
-
-    def _raise(self, k: int) -> None:
-        """Raise the floors of one combination of keep sets where they may still precede the incumbent."""
-        survey = self.surveys[k]
-        alive = np.nonzero(no_later(survey.bounds, self.incumbent.goals))[0]
-        if len(alive) and self.task.primary == ENERGY:
-            floors, bounds = survey.floors[alive], survey.bounds[alive]
-            raise_floors(self.machine, survey.plan, self.bounds[alive], floors)
-            scan.rate_floors(self.task, self.bounds[alive], survey.constants[alive], floors, bounds)
-            bounds = np.maximum(bounds, survey.bounds[alive])
-            survey.floors[alive], survey.bounds[alive] = floors, bounds
+    def choice(self, c: int) -> SpatialChoice:
+        """The spatial bounds of one loaded choice."""
+        return SpatialChoice(tuple(tuple(map(int, level)) for level in self.choices[c]))
 
     def nodes(self, choices: Any) -> int:
         """Most nodes of the lattices of ``choices``."""
@@ -257,21 +185,16 @@ class Search:
     def run(self) -> Outcome:
         """Search the mapspace. An interruption or the deadline ends it with the best nest so far, never without one."""
         stopped, waiting, least = "", 0, float("inf")
-        left: set[tuple[int, int]] = set()
         total = len(self.every)
         for start in range(0, total, self.portion):
             try:
                 if self._rest(start) > self.incumbent.goals[0]:
                     break
-                if start:
-                    self.load(start)
-                self.survey()
-                blocks = [(k, at) for k in range(len(self.sets)) for at in range(0, len(self.choices), BLOCK)]
-                left = set(blocks)
-                for block, found in self._scan_all(self._promising(left)):
+                self.load(start)
+                self.surveys.extend(self.surveyor.survey(self.sets, self.choices))
+                for block, found in self._scan_all(self._promising()):
                     self._take(*block, found)
-                    left.discard(block)
-                    self._report((start + len(self.choices) * (1.0 - len(left) / len(blocks))) / total, left)
+                    self._report()
                     if self._late():
                         stopped = "time limit"
                         break
@@ -281,8 +204,8 @@ class Search:
                 if not self.incumbent.exists:
                     self._first()
             if stopped:
-                waiting += sum(min(BLOCK, len(self.choices) - at) for _, at in left) + len(self.open)
-                least = min(least, self._least(left))
+                waiting += self._waiting() + len(self.open)
+                least = min(least, self._least())
                 self.open = []
                 if stopped not in (MEMORY, BOUNDED):
                     after = start + len(self.choices)
@@ -303,41 +226,31 @@ class Search:
         scan.rate_floors(self.task, choices, nothing, nothing, bounds)
         return float(bounds[:, 0].min())
 
-    def _promising(self, left: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Blocks in which some choice may precede the incumbent, those with low bounds first; the others leave ``left``."""
+    def _promising(self) -> Iterator[tuple[int, Any]]:
+        """Choices that may precede the incumbent, in blocks: a few of every combination of keep sets, then all others.
+
+        Low bounds come first: good incumbents come early, and drop many.
+        """
         for k in self._order():
-            self._raise(k)
-            bounds = self.surveys[k].bounds
-            for at in sorted(range(0, len(bounds), BLOCK), key=lambda at: (float(bounds[at : at + BLOCK, 0].min()), at)):
-                if no_later(bounds[at : at + BLOCK], self.incumbent.goals).any():
-                    yield k, at
+            self.surveyor.raise_bounds(self.surveys[k], self.incumbent.goals)
+            alive = self.surveys[k].alive(self.incumbent.goals)
+            if len(alive):
+                yield k, alive[:TASTE]
+        for k in self._order():
+            alive = self.surveys[k].alive(self.incumbent.goals)
+            for at in range(0, len(alive), BLOCK):
+                block = alive[at : at + BLOCK]
+                if no_later(self.surveys[k].bounds[block], self.incumbent.goals).any():
+                    yield k, block
                 else:
-                    left.discard((k, at))
+                    self.surveys[k].waiting[block] = False
 
     def bound_with_wraps(self, value: float) -> float:
         """Lower bound of the first goal under the tool's full count, link transfers and short wraps included.
 
-        ``value`` is what a known mapping reaches.
+        ``value`` is what a known mapping reaches; 0 when the choices are too many for one portion.
         """
-        if len(self.every) > self.portion:
-            return 0.0
-        self.load(0)
-        self.survey()
-        least = value
-        for survey in self.surveys:
-            floors = wrapped_floors(self.machine, survey.plan, self.bounds)
-            linked: Any = (self.bounds[:, 0] > 1).any(axis=1)
-            constants = np.where(linked[:, None], 0.0, survey.constants)
-            bounds = np.zeros_like(survey.bounds)
-            scan.rate_floors(self.task, self.bounds, constants, floors, bounds)
-            alive = np.nonzero(bounds[:, 0] < least)[0]
-            if len(alive) and len(self.surveys) <= SURVEYS_RAISED:
-                own, goals = floors[alive], bounds[alive]
-                raise_floors(self.machine, survey.plan, self.bounds[alive], own, wrapped=True)
-                scan.rate_floors(self.task, self.bounds[alive], constants[alive], own, goals)
-                bounds[alive] = goals
-            least = min(least, float(bounds[:, 0].min()))
-        return least
+        return self.surveyor.bound_with_wraps(self.surveys, value) if len(self.every) <= self.portion else 0.0
 
     def _order(self) -> list[int]:
         """Keep sets with low bounds first: good incumbents come early."""
@@ -347,44 +260,53 @@ class Search:
     def _late(self) -> bool:
         return self.incumbent.exists and self.deadline is not None and time.perf_counter() > self.deadline
 
-    def _least(self, left: set[tuple[int, int]]) -> float:
-        """Lower bound of the first goal over everything, ``left`` being the blocks that were not treated."""
+    def _waiting(self) -> int:
+        """Pairs of loaded choices and keep sets that are not treated; those not surveyed yet among them."""
+        unknown = (len(self.sets) - len(self.surveys)) * len(self.choices)
+        return unknown + sum(int(np.count_nonzero(survey.waiting)) for survey in self.surveys)
+
+    def _least(self) -> float:
+        """Lower bound of the first goal over all loaded choices."""
         bounds = [float(self.incumbent.goals[0])]
         bounds += [float(self.surveys[k].bounds[c, 0]) for k, c in self.open]
-        bounds += [float(self.surveys[k].bounds[at : at + BLOCK, 0].min()) for k, at in left]
+        bounds += [survey.least for survey in self.surveys]
+        if len(self.surveys) < len(self.sets):
+            bounds.append(self._rest(self.offset))
         return min(bounds)
 
-    def _report(self, share: float, left: set[tuple[int, int]]) -> None:
+    def _report(self) -> None:
         if self.progress is not None:
-            self.progress(0.95 * share, float(self.incumbent.goals[0]), self._least(left))
+            pairs = len(self.every) * len(self.sets)
+            share = (self.offset * len(self.sets) + len(self.choices) * len(self.sets) - self._waiting()) / pairs
+            self.progress(0.95 * share, float(self.incumbent.goals[0]), self._least())
 
     def _first(self) -> None:
         """Any valid nest, when the search was interrupted before it had one."""
         if not self.surveys:
-            self.survey()
+            self.surveys.extend(self.surveyor.survey(self.sets[:1], self.choices))
         for k, survey in enumerate(self.surveys):
-            for c, choice in enumerate(self.bounds):
-                tables = workspace(self.space, self.machine, survey.plan, self.nodes(choice[None]))
+            for c, choice in enumerate(self.choices):
+                tables = workspace(self.space, self.machine, self.surveyor.plan(survey.keeps), self.nodes(choice[None]))
                 _, goals, loops = self._bound(survey, tables, c, Incumbent(np.full(labels.GOALS, np.inf)), self.index(k, c))
                 if goals is not None:
-                    self.incumbent = Incumbent(goals, self.index(k, c), survey.keeps, self.choices[c], loops)
+                    self.incumbent = Incumbent(goals, self.index(k, c), survey.keeps, self.choice(c), loops)
                     return
 
-    def _scan_all(self, blocks: Iterator[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Any]]:
+    def _scan_all(self, blocks: Iterator[tuple[int, Any]]) -> Iterator[tuple[tuple[int, Any], Any]]:
         """Scan all blocks on the threads; the incumbent at the time of submission goes with each."""
         spare: dict[int, list[tuple[int, Any]]] = {}
 
-        def work(k: int, at: int, found: Incumbent) -> Any:
-            survey, status = self.surveys[k], []
-            nodes = self.nodes(self.bounds[at : at + BLOCK])
+        def work(k: int, block: Any, found: Incumbent) -> Any:
+            survey, plan, status = self.surveys[k], self.surveyor.plan(self.sets[k]), []
+            nodes = self.nodes(survey.choices[block])
             stock = spare.setdefault(k, [])
             fitting = next((item for item in stock if item[0] >= nodes), None)
             if fitting is None:
                 stock.clear()
-                fitting = nodes, workspace(self.space, self.machine, survey.plan, nodes)
+                fitting = nodes, workspace(self.space, self.machine, plan, nodes)
             else:
                 stock.remove(fitting)
-            for c in range(at, min(at + BLOCK, len(self.choices))):
+            for c in block:
                 index = self.index(k, c)
                 if not found.could_yield_to(survey.bounds[c], index):
                     status.append(scan.DROPPED)
@@ -392,16 +314,17 @@ class Search:
                 outcome, goals, loops = self._bound(survey, fitting[1], c, found, index)
                 status.append(outcome)
                 if goals is not None and not found.precedes(goals, index):
-                    found = Incumbent(goals, index, survey.keeps, self.choices[c], loops)
+                    found = Incumbent(goals, index, survey.keeps, self.choice(c), loops)
             stock.append(fitting)
             return status, found
 
         with ThreadPoolExecutor(self.threads) as pool:
-            pending: dict[Future[Any], tuple[int, int]] = {}
+            pending: dict[Future[Any], tuple[int, Any]] = {}
             queue = blocks
             try:
                 while True:
                     while len(pending) < self.threads and (block := next(queue, None)) is not None:
+                        self.surveys[block[0]].running[block[1]] = True
                         pending[pool.submit(work, *block, self.incumbent)] = block
                     if not pending:
                         return
@@ -417,11 +340,11 @@ class Search:
     def _bound(self, survey: Surveyed, own: Any, c: int, found: Incumbent, index: int) -> tuple[int, Any, Any]:
         """Raise the bounds of one choice by its least cost in the primary metric: (status, goals and loops of that nest)."""
         tables, space = own
-        bounds, primary = survey.bounds[c], self.task.primary
-        nodes = scan.lay(self.machine, survey.plan, tables, self.bounds[c], survey.constants[c], self._tiles(survey, c))
+        plan, bounds, primary = self.surveyor.plan(survey.keeps), survey.bounds[c], self.task.primary
+        nodes = scan.lay(self.machine, plan, tables, survey.choices[c], survey.constants[c], self.surveyor.tiles(survey, c))
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
-        for slides in (NEAREST, EXACT) if len(survey.plan.slides) else (EXACT,):
-            least = scan.price(self.machine, survey.plan, tables, space, self.eye[primary], nodes, slides, space.slots)
+        for slides in (NEAREST, EXACT) if len(plan.slides) else (EXACT,):
+            least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
             if least == np.inf:
                 bounds[:] = np.inf
                 return scan.EMPTY, None, None
@@ -429,12 +352,10 @@ class Search:
             labels.rate(scale, sums, sums[ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
-        scan.count_base(self.machine, survey.plan, tables, self.bounds[c])
-        rate_metrics(self.machine, survey.plan, tables.instances, tables.partition, self.eye, space.singles)
+        scan.count_base(self.machine, plan, tables, survey.choices[c])
+        rate_metrics(self.machine, plan, tables.instances, tables.partition, self.eye, space.singles)
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
-        length, cycles = walk(
-            self.machine, survey.plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops
-        )
+        length, cycles = walk(self.machine, plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops)
         labels.fill_goals(scale, sums, sums[ENERGY], cycles, goals)
         if not survey.exact[c]:
             return scan.OPEN, *self._counted(survey, c, index, goals, loops[:length].copy())
@@ -442,7 +363,7 @@ class Search:
 
     def _counted(self, survey: Surveyed, c: int, index: int, goals: Any, loops: Any) -> tuple[Any, Any]:
         """Goals by the reference model, without link transfers, where the search has lower bounds only."""
-        mapping = build_mapping(self.space, Incumbent(goals, index, survey.keeps, self.choices[c], loops))
+        mapping = build_mapping(self.space, Incumbent(goals, index, survey.keeps, self.choice(c), loops))
         try:
             stats = Evaluator(self.space.einsum, self.space.architecture, WITHOUT_SHORT_WRAPS).evaluate(mapping)
         except InvalidMapping:
@@ -452,9 +373,10 @@ class Search:
             counted[g] = labels.rounded(value_of(name, stats) * (1e12 if name == "edp" else 1.0))
         return counted, loops
 
-    def _take(self, k: int, at: int, result: Any) -> None:
+    def _take(self, k: int, block: Any, result: Any) -> None:
         status, found = result
-        self.open += [(k, at + i) for i, one in enumerate(status) if one == scan.OPEN]
+        self.surveys[k].waiting[block] = False
+        self.open += [(k, int(c)) for c, one in zip(block, status) if one == scan.OPEN]
         if found.exists and not self.incumbent.precedes(found.goals, found.index):
             self.incumbent = found
 
@@ -474,7 +396,7 @@ class Search:
             if not self.settle(survey, c, index):
                 unsettled.append((k, c))
             self.open.pop()
-            self._report(1.0, set())
+            self._report()
         self.open = [(k, c) for k, c in unsettled if self.incumbent.could_yield_to(self.surveys[k].bounds[c], self.index(k, c))]
         if not self.open:
             return ""
@@ -488,11 +410,10 @@ class Search:
         goals = self.goals.copy()
         goals[used] = labels.GOAL_METRIC + self.machine.buffer_metric
         k, c = divmod(self.incumbent.index, len(self.every))
-        self.load(c, c + 1)
-        self.survey()
-        if not self.surveys[k].exact[0]:
+        survey = next(self.surveyor.survey([self.sets[k]], self.every[c : c + 1].astype(np.int64)))
+        if not survey.exact[0]:
             return
-        settler = self.settler(self.surveys[k], 0, self.task._replace(goals=goals))
+        settler = self.settler(survey, 0, self.task._replace(goals=goals))
         for weights in settler.first_mixes():
             settler.mix(weights)
         limit = self.incumbent.goals.copy()
@@ -504,13 +425,13 @@ class Search:
 
     def settler(self, survey: Surveyed, c: int, with_buffers: scan.Task | None = None) -> Settler:
         """Tables for one choice; ``with_buffers`` is a task that also counts the words kept."""
-        choice = self.bounds[c]
-        tables, space = workspace(self.space, self.machine, survey.plan, self.nodes(choice[None]))
-        nodes = scan.lay(self.machine, survey.plan, tables, choice, survey.constants[c], self._tiles(survey, c))
-        scan.count_base(self.machine, survey.plan, tables, choice)
+        plan, choice = self.surveyor.plan(survey.keeps), survey.choices[c]
+        tables, space = workspace(self.space, self.machine, plan, self.nodes(choice[None]))
+        nodes = scan.lay(self.machine, plan, tables, choice, survey.constants[c], self.surveyor.tiles(survey, c))
+        scan.count_base(self.machine, plan, tables, choice)
         task = with_buffers or self.task
         own = with_buffers is not None
-        return Settler(self.machine, task, survey.plan, tables, space, nodes, self.counted, own, self.most_bytes // 2)
+        return Settler(self.machine, task, plan, tables, space, nodes, self.counted, own, self.most_bytes // 2)
 
     def settle(self, survey: Surveyed, c: int, index: int) -> bool:
         """Improve the incumbent by the optimum of one choice, if that precedes it; False when memory does not suffice.
@@ -529,7 +450,7 @@ class Search:
                 continue
             found = settler.mix(queue.pop(0))
             if found is not None and not self.incumbent.precedes(found[0], index):
-                self.incumbent = Incumbent(found[0], index, survey.keeps, self.choices[c], found[1])
+                self.incumbent = Incumbent(found[0], index, survey.keeps, self.choice(c), found[1])
             if len(settler.mixes) >= len(settler.tracked):
                 survey.bounds[c] = np.maximum(survey.bounds[c], settler.bounds())
                 settled = self.incumbent.index == index and tuple(self.incumbent.goals) <= tuple(survey.bounds[c])
@@ -541,8 +462,8 @@ class Search:
             return False
         self.labels_made += best[2]
         for loops in best[1]:
-            self.incumbent = Incumbent(best[0], index, survey.keeps, self.choices[c], loops)
+            self.incumbent = Incumbent(best[0], index, survey.keeps, self.choice(c), loops)
         return True
 
 
-__all__ = ["BLOCK", "LAST", "Outcome", "Search", "Surveyed"]
+__all__ = ["BLOCK", "LAST", "Outcome", "Search"]

@@ -1,20 +1,22 @@
 """Floors under the energy of a choice of spatial factors that need no lattice of its own.
 
 Take a level k of limited capacity. Let e be the extents of its tile, spatial loops inside included, and r the rank of the
-first loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: per iteration its
-transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide does not keep over the volume of e.
-The others move each touched word at least once. The floor is the least over all e that fit and all r; the floors of
-different levels add up, for they are about different transfers.
+first temporal loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: per iteration
+its transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide does not keep over the volume of
+e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The level outside
+has the same first loop, unless r is the rank of one of its own loops. The floor is the least sum over all levels and all
+ranks that agree in this way; the prices of different levels add up, for they are about different transfers.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
+from stitchloop.mapspace.space import Mapspace
 from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan
+from stitchloop.search.symmetry import same_rows
 
 TILES = 2048
 """Most tiles of a level for which its floor is raised."""
@@ -47,64 +49,121 @@ def _instances(choices: Any) -> Any:
     return np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1).T
 
 
-def raise_floors(machine: Machine, plan: Plan, choices: Any, floors: Any, wrapped: bool = False) -> None:
-    """Raise ``floors[:, ENERGY]`` of all ``choices[*, levels, ranks]`` in place.
+def possible_loops(space: Mapspace, machine: Machine, plan: Plan) -> Any:
+    """``bool[levels, ranks]``: whether a level may loop over a rank in time: constraints and capacities outside admit it."""
+    looped = np.array(
+        [[limits.high != 1 for limits in (level.temporal.factors[r] for r in space.einsum.ranks)] for level in space.levels]
+    )
+    for t in range(len(machine.is_output)):
+        for r in np.nonzero(machine.indexes[t])[0]:
+            pair = np.ones((1, len(machine.size)))
+            pair[0, r] = 2.0
+            words = _boxes(machine, t, pair)[0][0]
+            full = np.nonzero(plan.kept[:, t] & (machine.capacity < words))[0]
+            if len(full):
+                looped[: full[-1] + 1, r] = False
+    return looped
+
+
+def raise_floors(
+    machine: Machine, plan: Plan, looped: Any, choices: Any, floors: Any, tiles: dict[Any, Any], wrapped: bool = False
+) -> None:
+    """Raise ``floors[:, ENERGY]`` of all ``choices[*, levels, ranks]`` in place; ``looped`` as :func:`possible_loops` gives.
+
+    ``tiles`` remembers the tiles that fit, by level and kept tensors.
 
     With ``wrapped``, the floors hold with link transfers and short wraps as well; see :mod:`stitchloop.search.listing`.
     """
-    instances = _instances(choices)
-    cycles = prod(float(size) for size in machine.size) / choices.prod(axis=(1, 2))
-    for k in range(choices.shape[1]):
-        own = [q for q, child in enumerate(plan.transfer_child) if child == k]
-        if not own or not np.isfinite(machine.capacity[k]):
+    ranks = [r for r, n in enumerate(machine.size) if n > 1]
+    if not ranks:
+        return
+    instances, outer = _instances(choices), np.zeros((len(ranks), len(choices)))
+    for k in range(choices.shape[1] - 1, -1, -1):
+        if k + 1 < choices.shape[1]:
+            own = looped[k + 1, ranks]
+            outer[own] = outer.min(axis=0)
+        outer += _raised(machine, plan, looped[: k + 1].any(axis=0), k, ranks, choices, instances, tiles, wrapped)
+    floors[:, ENERGY] += outer.min(axis=0)
+
+
+def _raised(
+    machine: Machine,
+    plan: Plan,
+    looped: Any,
+    k: int,
+    ranks: list[int],
+    choices: Any,
+    instances: Any,
+    tiles: dict[Any, Any],
+    wrapped: bool,
+) -> Any:
+    """``float64[ranks, choices]``: by how much each rank of the first loop outside level k raises the level's floor.
+
+    ``looped[rank]``: whether a level up to k may loop over the rank in time.
+    """
+    raised = np.zeros((len(ranks), len(choices)))
+    own = [q for q, child in enumerate(plan.transfer_child) if child == k]
+    if not own or not np.isfinite(machine.capacity[k]):
+        return raised
+    inside = choices[:, : k + 1].prod(axis=1)
+    _, first, member = np.unique(same_rows(inside), return_index=True, return_inverse=True)
+    if len(first) > GROUPS:
+        return raised
+    groups = inside[first]
+    if (key := (k, plan.kept[k].tobytes())) not in tiles:
+        tiles[key] = _fitting(machine, plan, k)
+    extents = tiles[key]
+    if not len(extents):
+        return raised
+    shaped = machine.indexes[plan.kept[k]].any(axis=0)
+    left = machine.size / choices.prod(axis=1)
+    turns = left[:, shaped | ~looped].prod(axis=1)
+    halved = [wrapped and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
+    part = np.where(halved, 0.5, 1.0)[:, None]
+    prices = part * np.array([_price(machine, plan, q, choices, instances, half) for q, half in zip(own, halved)])
+    least = part * np.array([_compulsory(machine, plan, q, choices, instances) for q in own])
+    shares = np.array([_boxes(machine, plan.transfer_tensor[q], extents)[1] for q in own]).T / extents.prod(axis=1)[:, None]
+    moves = [tuple(bool(machine.indexes[plan.transfer_tensor[q], r]) for q in own) for r in ranks]
+    order = np.argsort(member.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(member.ravel(), minlength=len(first)))
+    for group, start, end in zip(groups, np.concatenate([[0], ends[:-1]]), ends):
+        those = order[start:end]
+        fixed = shaped & ~looped
+        rows = shares[(extents[:, shaped] % group[shaped] == 0).all(axis=1) & (extents[:, fixed] == group[fixed]).all(axis=1)]
+        if not len(rows):
             continue
-        inside = choices[:, : k + 1].prod(axis=1)
-        groups, member = np.unique(inside, axis=0, return_inverse=True)
-        if len(groups) > GROUPS:
-            continue
-        extents = _fitting(machine, plan, k)
-        if not len(extents):
-            continue
-        halved = [wrapped and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
-        part = np.where(halved, 0.5, 1.0)[:, None]
-        prices = part * np.array([_price(machine, plan, q, choices, instances, half) for q, half in zip(own, halved)])
-        least = part * np.array([_compulsory(machine, plan, q, choices, instances) for q in own])
-        shares = np.array([_boxes(machine, plan.transfer_tensor[q], extents)[1] for q in own]).T / extents.prod(axis=1)[:, None]
-        sets = {
-            tuple(bool(machine.indexes[plan.transfer_tensor[q], r]) for q in own) for r, n in enumerate(machine.size) if n > 1
-        }
-        order = np.argsort(member.ravel(), kind="stable")
-        ends = np.cumsum(np.bincount(member.ravel(), minlength=len(groups)))
-        for group, start, end in zip(groups, np.concatenate([[0], ends[:-1]]), ends):
-            those = order[start:end]
-            rows = shares[(extents % group == 0).all(axis=1)] if (group > 1).any() else shares
-            if not len(rows):
+        weight = prices[:, those] * turns[those] * float(group[shaped].prod())
+        for anew in set(moves):
+            chosen = np.array(anew)
+            if not chosen.any():
                 continue
-            weight = prices[:, those] * cycles[those] * float(group.prod())
-            lowest = np.full(len(those), np.inf)
-            for anew in sets:
-                chosen = np.array(anew)
-                moved = _least_sum(rows[:, chosen], weight[chosen])
-                lowest = np.minimum(lowest, moved + least[~chosen][:, those].sum(axis=0))
-            raised = lowest * (1.0 - 1e-12) - least[:, those].sum(axis=0)
-            floors[those, ENERGY] += np.where(np.isfinite(raised), np.maximum(raised, 0.0), 0.0)
+            moving = tuple(plan.transfer_tensor[q] for q, moved in zip(own, anew) if moved)
+            if (few := (*key, group.tobytes(), fixed.tobytes(), moving)) not in tiles:
+                tiles[few] = _minimal(rows[:, chosen])
+            moved_words = (tiles[few] @ weight[chosen]).min(axis=0)
+            grown = moved_words * (1.0 - 1e-12) - least[chosen][:, those].sum(axis=0)
+            same = [i for i, move in enumerate(moves) if move == anew]
+            raised[np.array(same)[:, None], those] = np.maximum(grown, 0.0)
+    return raised
 
 
-def _least_sum(rows: Any, weight: Any) -> Any:
-    """For every column of ``weight[terms, *]`` the least ``rows[*, terms] @ weight``."""
-    if not rows.shape[1]:
-        return np.zeros(weight.shape[1])
-    rows = np.unique(rows, axis=0)
-    best = np.full(weight.shape[1], np.inf)
-    for start in range(0, len(rows), 256):
-        best = np.minimum(best, (rows[start : start + 256] @ weight).min(axis=0))
-    return best
+def _minimal(rows: Any) -> Any:
+    """The rows of ``rows[*, terms]`` that no other row matches or is below in every term."""
+    kept, left = [], rows
+    while len(left):
+        least = left[left.sum(axis=1).argmin()]
+        kept.append(least)
+        left = left[(left < least).any(axis=1)]
+    return np.array(kept)
 
 
 def _fitting(machine: Machine, plan: Plan, level: int) -> Any:
-    """Extents of tiles (temporal and spatial loops together) whose kept tensors fit into the level; none if too many."""
+    """Extents of tiles (temporal and spatial loops together) whose kept tensors fit into the level; none if too many.
+
+    Ranks that index none of the kept tensors stand at 1.
+    """
     extents = np.ones((1, len(machine.size)))
-    for rank in range(len(machine.size)):
+    for rank in np.nonzero(machine.indexes[plan.kept[level]].any(axis=0))[0]:
         steps = machine.divisors[rank, : machine.divisor_count[rank]].astype(float)
         grown = np.repeat(extents, len(steps), axis=0)
         grown[:, rank] = np.tile(steps, len(extents))

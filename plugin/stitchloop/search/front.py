@@ -48,24 +48,23 @@ def search_front(
 
     for start in range(0, len(search.every), search.portion):
         search.load(start)
-        search.survey()
-        for k, survey in enumerate(search.surveys):
+        for k, survey in enumerate(search.surveyor.survey(search.sets, search.choices)):
             own: tuple[int, Any] | None = None
             for c in range(len(search.choices)):
                 if _hopeless(front, survey.bounds[c]):
                     continue
                 if deadline is not None and nests and time.perf_counter() > deadline:
                     return Front(_sorted(nests), False)
-                nodes = search.nodes(search.bounds[c][None])
+                nodes = search.nodes(search.choices[c][None])
                 if own is None or own[0] < nodes:
-                    own = nodes, workspace(space, search.machine, survey.plan, nodes)
+                    own = nodes, workspace(space, search.machine, search.surveyor.plan(survey.keeps), nodes)
                 index = search.index(k, c)
                 unbeaten = Incumbent(np.full(labels.GOALS, np.inf))
                 status, goals, loops = search._bound(survey, own[1], c, unbeaten, index)
                 if status == scan.EMPTY or _hopeless(front, survey.bounds[c]):
                     continue
                 if goals is not None:
-                    add(Incumbent(goals, index, survey.keeps, search.choices[c], loops))
+                    add(Incumbent(goals, index, survey.keeps, search.choice(c), loops))
                 if _hopeless(front, survey.bounds[c]):
                     continue
                 if not survey.exact[c]:
@@ -75,21 +74,21 @@ def search_front(
                 for weights in settler.first_mixes():
                     found = settler.mix(weights)
                     if found is not None:
-                        add(Incumbent(found[0], index, survey.keeps, search.choices[c], found[1]))
+                        add(Incumbent(found[0], index, survey.keeps, search.choice(c), found[1]))
                 survey.bounds[c] = np.maximum(survey.bounds[c], settler.bounds())
                 if _hopeless(front, survey.bounds[c]):
                     continue
                 for weights in settler.later_mixes():
                     found = settler.mix(weights)
                     if found is not None:
-                        add(Incumbent(found[0], index, survey.keeps, search.choices[c], found[1]))
+                        add(Incumbent(found[0], index, survey.keeps, search.choice(c), found[1]))
                 listed = settler.search(np.full(labels.GOALS, np.inf), False, front, len(front), search.most_bytes // 2)
                 if listed is None:
                     complete = False
                     continue
                 for row, path in zip(listed[0], listed[1]):
                     if path is not None:
-                        add(Incumbent(row.copy(), index, survey.keeps, search.choices[c], path))
+                        add(Incumbent(row.copy(), index, survey.keeps, search.choice(c), path))
     return Front(_sorted(nests), complete)
 
 

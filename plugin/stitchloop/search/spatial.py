@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -14,9 +13,10 @@ from stitchloop.mapping import Loop
 from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.orders import SpatialSpace
 from stitchloop.mapspace.space import Mapspace
+from stitchloop.search.symmetry import first_of_equal, symmetries, without_twins
 
 ROWS = 20_000
-"""Choices that are gathered before they are packed."""
+"""Choices that are made at a time."""
 
 Bounds = tuple[int, ...]
 """One bound per rank of the Einsum."""
@@ -97,56 +97,52 @@ def _is_inert(space: Mapspace, index: int, but_for_spatial: bool = False) -> boo
     return still and not level.tensors.keep and not level.tensors.free and (but_for_spatial or level.spatial.fanout == 1)
 
 
-def spatial_choices(space: Mapspace) -> Iterator[SpatialChoice]:
-    """Every choice of spatial bounds, one of each set of choices with equal counts, in a fixed order."""
-    sizes = space.einsum.rank_sizes
-    together = _summed(space)
-    options: list[list[tuple[Bounds, ...]]] = []
-    groups = stages(space)
-    for group in groups:
-        seen: dict[object, tuple[Bounds, ...]] = {}
-        for chosen in product(*(level_bounds(space.levels[i].spatial, sizes) for i in group)):
-            merged = tuple(prod(bounds) for bounds in zip(*chosen))
-            if any(size % bound for size, bound in zip(sizes, merged)):
-                continue
-            apart = tuple(
-                (i, tuple(bounds[r] for r in ranks))
-                for ranks in together
-                for i, bounds in zip(group, chosen)
-                if sum(bounds[r] > 1 for r in ranks) > 1
-            )
-            seen.setdefault((merged, apart), chosen)
-        options.append(list(seen.values()))
+def _group_options(space: Mapspace, group: Sequence[int]) -> Any:
+    """``int32[*, levels of the group, ranks]``: bounds of a group's levels, the first of each set with equal counts.
+
+    Equal are those with equal products, but for several ranks of a sum that one level spreads together.
+    """
+    sizes, together = np.array(space.einsum.rank_sizes, dtype=np.int64), _summed(space)
+    options = np.ones((1, 0, len(sizes)), dtype=np.int32)
+    for i in group:
+        own = np.array(level_bounds(space.levels[i].spatial, space.einsum.rank_sizes), dtype=np.int32).reshape(-1, 1, len(sizes))
+        before, after = np.repeat(options, len(own), axis=0), np.tile(own, (len(options), 1, 1))
+        options = np.concatenate([before, after], axis=1)
+        options = options[(sizes % options.astype(np.int64).prod(axis=1) == 0).all(axis=1)]
+    keys = [options.prod(axis=1, dtype=np.int64)]
+    for ranks in together:
+        bounds = options[:, :, ranks]
+        apart = np.where((bounds > 1).sum(axis=2, keepdims=True) > 1, bounds, 0)
+        keys.append(apart.reshape(len(options), len(group) * len(ranks)))
+    return options[first_of_equal(np.concatenate(keys, axis=1))]
+
+
+def spatial_table(space: Mapspace) -> Any:
+    """Every choice of spatial bounds as ``int32[choices, levels, ranks]``, those that use most compute units first.
+
+    Of choices with equal counts there is one, and of those that a swap of ranks maps to each other the first: see
+    :mod:`stitchloop.search.symmetry`.
+    """
+    sizes = np.array(space.einsum.rank_sizes, dtype=np.int64)
     total = space.architecture.compute.instances
-    idle = tuple(1 for _ in sizes)
-    for picked in product(*options):
-        merged = tuple(prod(bounds) for bounds in zip(*(bounds for chosen in picked for bounds in chosen))) or idle
-        if any(size % bound for size, bound in zip(sizes, merged)):
-            continue
-        used = prod(merged)
-        if not space.min_parallelism <= used / total <= max(space.max_parallelism, 1 / total):
-            continue
-        levels = [idle] * len(space.levels)
-        for group, chosen in zip(groups, picked):
-            for i, bounds in zip(group, chosen):
-                levels[i] = bounds
-        yield SpatialChoice(tuple(levels))
-
-
-def spatial_table(space: Mapspace) -> np.ndarray[Any, Any]:
-    """All choices as ``int32[choices, levels, ranks]``, those that use most compute units first."""
-    shape = len(space.levels), len(space.einsum.ranks)
-    parts, rows = [np.zeros((0, *shape), dtype=np.int32)], []
-    for choice in spatial_choices(space):
-        rows.append(choice.bounds)
-        if len(rows) == ROWS:
-            parts.append(np.array(rows, dtype=np.int32))
-            rows = []
-    if rows:
-        parts.append(np.array(rows, dtype=np.int32))
-    table = np.concatenate(parts)
+    table = np.ones((1, len(space.levels), len(sizes)), dtype=np.int32)
+    for group in stages(space):
+        options = _group_options(space, group)
+        parts = [table[:0]]
+        for start in range(0, len(table), ROWS):
+            rows = table[start : start + ROWS]
+            for one in np.array_split(options, max(1, len(rows) * len(options) // ROWS)):
+                merged = rows.astype(np.int64).prod(axis=1)[:, None] * one.astype(np.int64).prod(axis=1)[None, :]
+                row, option = np.nonzero((sizes % merged == 0).all(axis=2))
+                grown = rows[row]
+                grown[:, group] = one[option]
+                parts.append(grown)
+        table = np.concatenate(parts)
     used = table.astype(np.int64).prod(axis=(1, 2))
-    return table[np.argsort(-used, kind="stable")]
+    share = used / total
+    admitted = (space.min_parallelism <= share) & (share <= max(space.max_parallelism, 1 / total))
+    table, used = table[admitted], used[admitted]
+    return without_twins(table[np.argsort(-used, kind="stable")], symmetries(space))
 
 
 def _summed(space: Mapspace) -> list[tuple[int, ...]]:

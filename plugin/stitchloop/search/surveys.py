@@ -1,0 +1,148 @@
+"""What can be said of many choices of spatial factors at once, before any lattice is laid: constants, floors, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stitchloop.mapspace.space import Mapspace
+from stitchloop.search import scan
+from stitchloop.search.arrays import ENERGY, Machine, Plan
+from stitchloop.search.constants import different_tiles, settle_tensor
+from stitchloop.search.floors import possible_loops, raise_floors, wrapped_floors
+from stitchloop.search.labels import GOALS
+from stitchloop.search.machine import build_plan, build_tables
+from stitchloop.search.nest import KeepSets
+from stitchloop.search.program import build_program
+
+RAISED = 8
+"""Most combinations of keep sets whose floors are raised for the bound with wraps; for more the plain floors do."""
+
+
+def no_later(bounds: Any, goals: Any) -> Any:
+    """Which rows of ``bounds`` are lexicographically no higher than ``goals``."""
+    below: Any = np.zeros(len(bounds), dtype=np.bool_)
+    equal: Any = np.ones(len(bounds), dtype=np.bool_)
+    for column, goal in zip(bounds.T, goals):
+        below |= equal & (column < goal)
+        equal &= column == goal
+        if not equal.any():
+            break
+    return below | equal
+
+
+@dataclass
+class Surveyed:
+    """One combination of keep sets: for every vector of spatial factors constants, floors and bounds."""
+
+    keeps: KeepSets
+    choices: Any
+    """int64[choices, levels, ranks]."""
+    constants: Any
+    floors: Any
+    exact: Any
+    """bool[choices]: whether the constants are exact, not lower bounds."""
+    bounds: Any
+    """float64[choices, GOALS]; raised as the search goes on."""
+    waiting: Any = field(init=False)
+    """bool[choices]: neither treated yet nor dropped."""
+    running: Any = field(init=False)
+    """bool[choices]: handed to a thread."""
+    tiles: Any = None
+    """What :func:`stitchloop.search.constants.different_tiles` gives, once it is needed."""
+
+    def __post_init__(self) -> None:
+        self.waiting = np.ones(len(self.bounds), dtype=np.bool_)
+        self.running = np.zeros(len(self.bounds), dtype=np.bool_)
+
+    @property
+    def least(self) -> float:
+        """Lower bound of the first goal over what waits."""
+        return float(self.bounds[self.waiting, 0].min(initial=np.inf))
+
+    def alive(self, goals: Any) -> Any:
+        """Choices not handed out yet that may precede ``goals``, in order of their bounds; those that may not wait no more."""
+        self.waiting &= no_later(self.bounds, goals)
+        alive = np.nonzero(self.waiting & ~self.running)[0]
+        return alive[np.lexsort((self.bounds[alive, 1], self.bounds[alive, 0]))]
+
+
+class Surveyor:
+    """Surveys choices of spatial factors of one mapspace; holds the plans of its keep sets, each built once."""
+
+    def __init__(self, space: Mapspace, machine: Machine, task: scan.Task) -> None:
+        self.space, self.machine, self.task = space, machine, task
+        self.plans: dict[KeepSets, Plan] = {}
+        self.fitting: dict[Any, Any] = {}
+
+    def plan(self, keeps: KeepSets) -> Plan:
+        """The plan for these keep sets."""
+        if keeps not in self.plans:
+            self.plans[keeps] = build_plan(build_program(self.space, keeps), len(self.space.levels))
+        return self.plans[keeps]
+
+    def survey(self, sets: list[KeepSets], choices: Any) -> Iterator[Surveyed]:
+        """Bounds for every combination of keep sets; what a tensor adds depends on the levels that keep it only."""
+        parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any]] = {}
+        for keeps in sets:
+            keys = [
+                (t, tuple(i for i, keep in enumerate(keeps) if tensor.name in keep))
+                for t, tensor in enumerate(self.space.einsum.tensors)
+            ]
+            for key in keys:
+                if key not in parts:
+                    plan = self.plan(keeps)
+                    parts[key] = settle_tensor(self.machine, plan, self._still(plan), key[0], choices)[:3]
+            own = [parts[key] for key in keys]
+            constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
+            exact = np.logical_and.reduce([part[2] for part in own])
+            yield Surveyed(keeps, choices, constants, floors, exact, self.rate(choices, constants, floors))
+
+    def rate(self, choices: Any, constants: Any, floors: Any) -> Any:
+        """Bounds on the goals, ``float64[choices, GOALS]``."""
+        bounds = np.zeros((len(choices), GOALS))
+        scan.rate_floors(self.task, choices, constants, floors, bounds)
+        return bounds
+
+    def tiles(self, survey: Surveyed, c: int) -> tuple[Any, Any]:
+        """Different tiles of one choice: see :func:`stitchloop.search.constants.different_tiles`."""
+        if survey.tiles is None:
+            plan = self.plan(survey.keeps)
+            survey.tiles = different_tiles(self.machine, plan, self._still(plan), survey.choices)
+        return survey.tiles[0][c], survey.tiles[1][c]
+
+    def raise_bounds(self, survey: Surveyed, goals: Any) -> None:
+        """Raise floors and bounds where they may still precede ``goals``."""
+        alive = np.nonzero(no_later(survey.bounds, goals))[0]
+        if len(alive) and self.task.primary == ENERGY:
+            plan, choices, floors = self.plan(survey.keeps), survey.choices[alive], survey.floors[alive]
+            raise_floors(self.machine, plan, possible_loops(self.space, self.machine, plan), choices, floors, self.fitting)
+            survey.bounds[alive] = np.maximum(self.rate(choices, survey.constants[alive], floors), survey.bounds[alive])
+            survey.floors[alive] = floors
+
+    def bound_with_wraps(self, surveys: list[Surveyed], value: float) -> float:
+        """Lower bound of the first goal under the tool's full count, link transfers and short wraps included.
+
+        ``value`` is what a known mapping reaches.
+        """
+        least = value
+        for survey in surveys:
+            plan, choices = self.plan(survey.keeps), survey.choices
+            floors = wrapped_floors(self.machine, plan, choices)
+            linked: Any = (choices[:, 0] > 1).any(axis=1)
+            constants = np.where(linked[:, None], 0.0, survey.constants)
+            bounds = self.rate(choices, constants, floors)
+            alive = np.nonzero(bounds[:, 0] < least)[0]
+            if len(alive) and len(surveys) <= RAISED:
+                own = floors[alive]
+                looped = possible_loops(self.space, self.machine, plan)
+                raise_floors(self.machine, plan, looped, choices[alive], own, self.fitting, wrapped=True)
+                bounds[alive] = self.rate(choices[alive], constants[alive], own)
+            least = min(least, float(bounds[:, 0].min()))
+        return least
+
+    def _still(self, plan: Plan) -> Any:
+        return build_tables(self.space, self.machine, plan, 1).still
