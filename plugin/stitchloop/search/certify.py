@@ -65,8 +65,6 @@ def search_mapspace(
     """See :func:`stitchloop.search.search`."""
     start = time.perf_counter()
     deadline = None if time_limit is None else start + time_limit
-    if mapspace.imperfect and pareto:
-        raise InputError("--pareto", "a Pareto front over imperfect factors", "leave out --imperfect, or ask for one objective")
     if mapspace.imperfect:
         from stitchloop.search.imperfect import search_imperfect
 
@@ -82,12 +80,12 @@ def search_mapspace(
             found = list_mappings(mapspace, completed(objectives), found, deadline)
     if found is None:
         raise NoMapping("no mapping of the mapspace is valid", obstacles_of(mapspace))
-    points, complete = _front(mapspace, pareto, deadline, memory_limit_mb) if pareto else ((), True)
+    points, complete = _front(mapspace, pareto, deadline, memory_limit_mb, threads) if pareto else ((), True)
     broken = mapspace.contains(found.mapping)
     if broken is not None:
         raise AssertionError(f"the search left the mapspace: {broken}")
     values = tuple(value_of(name, found.stats) for name in objectives)
-    reason = found.stopped_by or ("" if complete else "Pareto front incomplete: time or memory limit")
+    reason = found.stopped_by or ("" if complete else _unproved(mapspace))
     certificate = Certificate(
         optimal=not reason,
         lower_bound=min(values[0], found.bound),
@@ -199,8 +197,15 @@ def _without_sequential(
     return Found(best[1], best[2], found.bound, found.evaluated, found.counting, reason)
 
 
+def _unproved(mapspace: Mapspace) -> str:
+    """Why the optimum is proved and the front is not."""
+    if mapspace.imperfect:
+        return "Pareto front over imperfect factors: every point is exact and the first objective proved, not that none is missing"
+    return "Pareto front incomplete: time or memory limit"
+
+
 def _front(
-    mapspace: Mapspace, objectives: Sequence[str], deadline: float | None, memory_limit_mb: float | None
+    mapspace: Mapspace, objectives: Sequence[str], deadline: float | None, memory_limit_mb: float | None, threads: int | None
 ) -> tuple[tuple[ParetoPoint, ...], bool]:
     """The Pareto front with the model's figures; whether it is complete."""
     from stitchloop.search.front import search_front
@@ -208,6 +213,11 @@ def _front(
 
     if not 2 <= len(objectives) <= 3:
         raise InputError("--pareto", f"a Pareto front of {len(objectives)} objectives", "give two or three")
+    if mapspace.imperfect:
+        from stitchloop.search.imperfect_front import search_imperfect_front
+
+        found, proved = search_imperfect_front(mapspace, objectives, deadline, memory_limit_mb, threads)
+        return tuple(ParetoPoint(*point) for point in found), proved
     evaluator = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP)
     front = search_front(mapspace, objectives, deadline, memory_limit_mb)
     points = []

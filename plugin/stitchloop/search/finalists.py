@@ -15,22 +15,35 @@ Finalist = tuple[tuple[float, ...], Mapping, Stats]
 """Values of the objectives, the mapping, and all its figures."""
 
 
+class Points:
+    """Mappings that no other one taken so far matches or beats in every objective."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.points: list[Finalist] = []
+
+    def take(self, mapping: Mapping, stats: Stats) -> None:
+        values = tuple(value_of(name, stats) for name in self.names)
+        if not any(all(a <= b for a, b in zip(other[0], values)) for other in self.points):
+            rest = [other for other in self.points if not all(a <= b for a, b in zip(values, other[0]))]
+            self.points = sorted([*rest, (values, mapping, stats)], key=lambda other: other[0])
+
+
 class Finalists:
     """Takes mappings, evaluates each once, and keeps the best.
 
     Parameters
     ----------
     names : sequence of str
-        Objectives, lexicographic for ``best``.
-    front : int
-        How many of the first objectives the front is over; 0 keeps none.
+        Objectives, lexicographic.
+    points : Points, optional
+        Is shown every valid mapping.
     """
 
-    def __init__(self, mapspace: Mapspace, names: Sequence[str], front: int = 0) -> None:
-        self.mapspace, self.names, self.dimensions = mapspace, tuple(names), front
+    def __init__(self, mapspace: Mapspace, names: Sequence[str], points: Points | None = None) -> None:
+        self.mapspace, self.names, self.points = mapspace, tuple(names), points
         self.evaluator = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP)
         self.best: Finalist | None = None
-        self.front: list[Finalist] = []
         self.seen: set[Mapping] = set()
 
     def offer(self, mapping: Mapping) -> Finalist | None:
@@ -47,15 +60,9 @@ class Finalists:
         found = tuple(value_of(name, stats) for name in self.names), mapping, stats
         if self.best is None or found[0] < self.best[0]:
             self.best = found
-        if self.dimensions and not self.dominated(found[0]):
-            own = found[0][: self.dimensions]
-            rest = [other for other in self.front if not all(a <= b for a, b in zip(own, other[0]))]
-            self.front = sorted([*rest, found], key=lambda other: other[0])
+        if self.points is not None:
+            self.points.take(mapping, stats)
         return found
-
-    def dominated(self, values: Sequence[float]) -> bool:
-        """Whether a point of the front is no worse in any of its objectives."""
-        return any(all(a <= b for a, b in zip(other[0][: self.dimensions], values)) for other in self.front)
 
     @property
     def value(self) -> float:

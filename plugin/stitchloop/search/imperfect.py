@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,16 @@ from stitchloop.mapping import Mapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP
 from stitchloop.search.exact import Search
-from stitchloop.search.finalists import Finalist, Finalists
+from stitchloop.search.finalists import Finalist, Finalists, Points
 from stitchloop.search.found import Found
 from stitchloop.search.imperfect_bound import ImperfectBound
 from stitchloop.search.improve import neighbours
 from stitchloop.search.nest import KeepSets, build_mapping
 from stitchloop.search.objectives import completed
-from stitchloop.search.padding import cut, fitted_sizes, guided_sizes, padded, padded_sizes, resized, smooth_sizes
+from stitchloop.search.padding import cut, fitted_sizes, guided_sizes, padded, padded_sizes, smooth_sizes
 from stitchloop.search.partial_listing import TooMany, candidates
 from stitchloop.search.sequential import asks, repairs
-from stitchloop.search.spatial_boxes import Boxes
+from stitchloop.search.spatial_boxes import WORK, Boxes
 
 LOWEST = 8
 """Boxes whose padded problems are searched in one round."""
@@ -44,14 +45,20 @@ ROUNDS = 3
 PADDINGS = 4
 """Padded problems that are searched with all spatial bounds open."""
 
+CHOICES = 400_000
+"""Pairs of spatial bounds and keep sets in these problems together."""
+
 CLIMBED = 600
 """Most neighbours that are evaluated."""
 
-LISTED = 1.0
-"""Seconds for the listing of a mapspace above :data:`SMALL` mappings."""
+LISTED = 400
+"""Most mappings that are evaluated in the listing of a mapspace above :data:`SMALL` mappings."""
 
 SMALL = 200_000
 """Mapspaces up to this size are listed to the end."""
+
+ENDLESS = 1 << 62
+"""No limit."""
 
 CLOSE = 1e-11
 """Relative differences up to this are rounding."""
@@ -93,14 +100,14 @@ class ImperfectSearch:
         memory_limit_mb: float | None,
         threads: int | None,
         progress: Progress | None,
-        front: int = 0,
+        points: Points | None = None,
     ) -> None:
         from stitchloop.search.certify import WITHOUT, counts_as_model
 
         self.mapspace, self.objectives = mapspace, tuple(objectives)
         self.deadline, self.memory, self.threads, self.progress = deadline, memory_limit_mb, threads, progress
         self.names = completed(objectives)
-        self.finalists = Finalists(mapspace, self.names, front)
+        self.finalists = Finalists(mapspace, self.names, points)
         self.perfect = replace(mapspace, imperfect=False)
         self.as_model = counts_as_model(mapspace)
         self.counting = f"{TIMELOOP.name if self.as_model else WITHOUT}, {PARTIAL}"
@@ -109,7 +116,7 @@ class ImperfectSearch:
 
     @property
     def bound(self) -> float:
-        """Proved of the first objective over all mappings: where no neighbour helps, the bound on imperfect ones holds for all."""
+        """Proved of the first objective over all mappings. The bound on imperfect ones holds for all where nothing links."""
         perfect = max(self.perfect_bound, self.imperfect_bound) if self.as_model else self.perfect_bound
         return min(perfect, self.imperfect_bound)
 
@@ -134,11 +141,11 @@ class ImperfectSearch:
     def steps(self) -> Iterator[Callable[[], None]]:
         """What is done, in order; each step improves the incumbent or the bound."""
         self.measure = ImperfectBound(self.mapspace, self.names[:1])
-        self.boxes = Boxes(self.mapspace, self.measure.goals)
-        yield self._refine
+        self.boxes = Boxes(self.mapspace, self.measure.goals, is_cheap=self.measure.objectives == ("delay",))
+        yield lambda: self._refine(WORK // 10)
         if self.as_model:
             yield self._round
-            yield self._refine
+            yield lambda: self._refine(WORK // 5)
         yield lambda: self._search_perfect(self.deadline)
         yield self._pad
         for _ in range(ROUNDS):
@@ -154,9 +161,10 @@ class ImperfectSearch:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _refine(self) -> None:
-        value = self.finalists.value
-        self.imperfect_bound = max(self.imperfect_bound, self.boxes.refine(value, self.deadline))
+    def _refine(self, work: int | None = None) -> None:
+        bound = self.boxes.refine(self.finalists.value, self.deadline, work)
+        whole = self.names[0] == "delay" and isfinite(bound)
+        self.imperfect_bound = max(self.imperfect_bound, float(ceil(bound * (1.0 - 1e-9))) if whole else bound)
 
     def _search_perfect(self, deadline: float | None) -> None:
         """The optimum of the perfect part."""
@@ -168,7 +176,7 @@ class ImperfectSearch:
         self.perfect_bound = outcome.bound * scale if outcome.incumbent.exists or not outcome.stopped_by else 0.0
         if outcome.stopped_by == "interrupted":
             raise KeyboardInterrupt
-        if not self.as_model and self.perfect.size <= SMALL // 2 and not outcome.stopped_by:
+        if not self.as_model and self.perfect.size <= SMALL // 2 and not self._late():
             self._list_perfect()
 
     def _list_perfect(self) -> None:
@@ -223,28 +231,41 @@ class ImperfectSearch:
         return list(dict.fromkeys(options))
 
     def _pad(self) -> None:
-        """Search padded problems with all spatial bounds open."""
+        """Search padded problems with all spatial bounds open, with all keep sets or with those that promise most."""
+        promising = [self.measure.kept[int(values[:, 0].argmin())] for _, values in self.boxes.vectors(LOWEST)][:3]
+        if self.finalists.best is not None:
+            promising.insert(0, tuple(level.keep for level in self.finalists.best[1].levels))
+        left = CHOICES
         for sizes in padded_sizes(self.mapspace)[:PADDINGS]:
-            try:
-                own = resized(self.mapspace, sizes)
-            except InputError:
-                continue
-            self._take(own)
-            if self._late():
-                return
+            for keeps in (None, *dict.fromkeys(promising)):
+                try:
+                    search = self._exact(padded(self.mapspace, sizes, None, keeps))
+                except InputError:
+                    break
+                choices = len(search.every) * len(search.sets)
+                if choices <= left:
+                    left -= choices
+                    self._take(search)
+                    if keeps is None:
+                        break
+                if self._late():
+                    return
 
     def _search_padded(self, spatial: Any, keeps: KeepSets, sizes: tuple[int, ...]) -> None:
         try:
-            own = padded(self.mapspace, sizes, spatial, keeps)
+            search = self._exact(padded(self.mapspace, sizes, spatial, keeps))
         except InputError:
             return
-        self._take(own)
+        self._take(search)
 
-    def _take(self, own: Mapspace) -> None:
+    def _exact(self, own: Mapspace) -> Search:
+        return Search(own, self.objectives, self.threads, self.deadline, self.memory)
+
+    def _take(self, search: Search) -> None:
         """Offer the optimum of a padded problem, cut to the true sizes."""
-        outcome = Search(own, self.objectives, self.threads, self.deadline, self.memory).run()
+        outcome = search.run()
         if outcome.incumbent.exists:
-            self.finalists.offer(cut(self.mapspace, build_mapping(own, outcome.incumbent)))
+            self.finalists.offer(cut(self.mapspace, build_mapping(search.space, outcome.incumbent)))
         if outcome.stopped_by == "interrupted":
             raise KeyboardInterrupt
 
@@ -262,9 +283,9 @@ class ImperfectSearch:
     def _list(self) -> None:
         """List what is left below the incumbent; the bound is raised if that comes to an end."""
         small = self.mapspace.size <= SMALL
-        end = float("inf") if small else time.perf_counter() + LISTED
-        end = end if self.deadline is None else min(end, self.deadline)
-        if not self.boxes.settle(self.boxes.low.size, self.finalists.value, end if np.isfinite(end) else None):
+        most = len(self.finalists.seen) + LISTED
+        work = ENDLESS if small else self.boxes.made + WORK // 3
+        if not self.boxes.settle(ENDLESS, self.finalists.value, self.deadline, work):
             return
         least = self.boxes.least()
         for i in np.argsort(least, kind="stable"):
@@ -274,7 +295,7 @@ class ImperfectSearch:
                 try:
                     for mapping in candidates(self.measure, self.boxes.low[i], keeps, self._hopeless):
                         self.finalists.offer(mapping)
-                        if time.perf_counter() > end:
+                        if self._late() or not (small or len(self.finalists.seen) < most):
                             return
                 except TooMany:
                     return

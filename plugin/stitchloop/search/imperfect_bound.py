@@ -9,15 +9,16 @@ point of the iteration space: their *density*. Let P be the place in the nest wh
 outwards, that T does not index.
 
 1. A rank r that T does not have is passed ``ceil(n / e)`` times if no loop of it is in the run, whatever is cut short: the
-   pairs of instance and pass tile the rank. If its loops are in the run there is at least one pass per working instance,
-   each over at most ``(n - 1) / (a - 1)`` points where spatial loops make a > 1 instances work.
+   pairs of instance and pass tile the rank. If its loops are in the run there is at least one pass per working instance: a
+   passes where spatial loops make a instances work.
 2. A rank that T has is covered once in each of these passes. Where several ranks are summed, a step of the innermost moving
    loop brings at least what slides in; a wrap can only rest if it follows such a step onto a tile at least as long, so half
    of the points count.
 3. A cut loop may run once only; T then rests across it, as if the loop were not there. Only the rank's last tile, no longer
    than the others, sees this. For that tile, a tensor without the rank that has the loop in its run pays one pass for at most
-   ``n / ceil(n / e)`` points, as much as in the nest without the loop. So the cost of a mapping is a mean, weighted by
-   points, of costs of nests without cut loops whose tiles are no larger; the least over such nests bounds it.
+   ``n / ceil(n / e)`` points, as much as in the nest without the loop, and at least ``max(1, a - 1)`` passes are left for the
+   other points. So the cost of a mapping is no less than a mean, weighted by points, of costs of nests without cut loops,
+   whose tiles are no larger and in which a run over a whole rank makes that many passes; the least over such nests bounds it.
 4. Of all nests one whose runs go over whole ranks costs the child's level least: what is left to choose is which rank comes
    first, and next, until all kept tensors are indexed (:func:`chains`). The least over the chains and over all extents that
    fit bounds what level k gets; such bounds of different levels add up.
@@ -106,6 +107,7 @@ class ImperfectBound:
         self.leaks = [
             (i, level.energy.leak) for i, level in enumerate(architecture.levels) if not level.is_fanout and level.energy.leak
         ]
+        self.favourite = 0
         self._rows: dict[tuple[int, tuple[int, ...]], list[tuple[Chain, Any, Any]]] = {}
 
     def _metrics(self) -> tuple[list[Metric], range]:
@@ -225,9 +227,28 @@ class ImperfectBound:
 
     # -- boxes --------------------------------------------------------------------------------------------------------
 
-    def goals(self, low: Any, high: Any) -> Any:
-        """``float64[boxes, keep sets, objectives]`` for spatial bounds between ``low`` and ``high[boxes, levels, ranks]``."""
-        return _Boxes(self, low, high).goals()
+    def goals(self, low: Any, high: Any, active: Any = None) -> Any:
+        """``float64[boxes, keep sets, objectives]`` for spatial bounds between ``low`` and ``high[boxes, levels, ranks]``.
+
+        ``active`` says which keep sets are asked for; the others count as infinite.
+        """
+        wanted = [k for k in range(len(self.kept)) if active is None or active[k]]
+        if self.objectives == ("delay",) and len(wanted) > 1:
+            return self._delays(low, high, wanted)
+        return _Boxes(self, low, high).goals(wanted)
+
+    def _delays(self, low: Any, high: Any, wanted: list[int]) -> Any:
+        """Cycles: where one keep set leaves no bandwidth behind the compute units, no other one is better."""
+        first = self.favourite if self.favourite in wanted else wanted[0]
+        boxes = _Boxes(self, low, high)
+        goals = boxes.goals([first])
+        settled = goals[:, first, 0] <= boxes.least_cycles
+        goals[np.ix_(settled, wanted)] = boxes.least_cycles[settled, None, None]
+        goals[settled, first] *= SAFE
+        if not settled.all():
+            goals[~settled] = _Boxes(self, low[~settled], high[~settled]).goals(wanted)
+            self.favourite = int(np.bincount(goals[~settled, :, 0].argmin(axis=1)).argmax())
+        return goals
 
 
 def _per_word(level: Level) -> Prices:
@@ -287,15 +308,17 @@ class _Boxes:
         """Whether ranks are long enough for the low ends."""
         return (self.all_working <= self.bound.sizes).all(axis=1)
 
-    def goals(self) -> Any:
+    def goals(self, wanted: list[int]) -> Any:
         bound = self.bound
-        costs = np.stack([self._costs(transfers) for transfers in bound.served], axis=1)
-        goals = self._rate(costs).transpose(1, 0, 2)
+        goals = np.full((len(self.low), max(1, len(bound.kept)), len(bound.objectives)), np.inf)
+        if wanted:
+            costs = np.stack([self._costs(bound.served[k]) for k in wanted], axis=1)
+            goals[:, wanted] = self._rate(costs).transpose(1, 0, 2)
         goals[~self.feasible()] = np.inf
         return goals
 
     def _rate(self, costs: Any) -> Any:
-        """``float64[..., objectives]`` from ``costs[metrics, ...]``; the last axis is that of boxes, or of tiles in the only box."""
+        """``float64[..., objectives]`` from ``costs[metrics, ...]``; last is the axis of boxes, or of tiles in the only box."""
         bound, goals = self.bound, []
         cycles = np.maximum(self.least_cycles, np.zeros(costs.shape[1:]))
         for m in bound.throttles:
@@ -386,10 +409,8 @@ class _Boxes:
         return total
 
     def _caps(self, level: int) -> Any:
-        """Points along each rank that one instance's passes hold at most, on average over the working instances."""
-        working, sizes = self.working[level], self.bound.sizes
-        caps = np.where(working > 1, (sizes - 1) // np.maximum(working - 1, 1), sizes)
-        return np.maximum(caps, 1).astype(float)
+        """Points along each rank per pass, at most, when the run goes over the whole rank: see 1. and 3. above."""
+        return self.bound.sizes / np.maximum(self.working[level] - 1, 1)
 
     def least_tile(self, metric: Metric, level: int, served: list[tuple[int, int]]) -> Any:
         """Extents of the tile for which the bound of the first box is least."""

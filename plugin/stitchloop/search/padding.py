@@ -50,7 +50,7 @@ def resized(mapspace: Mapspace, sizes: Sequence[int]) -> Mapspace:
 
 
 def padded(mapspace: Mapspace, sizes: Sequence[int], spatial: Any, keeps: KeepSets | None) -> Mapspace:
-    """The perfect mapspace of other rank sizes with the bounds ``spatial[levels, ranks]`` and these keep sets.
+    """The perfect mapspace of other rank sizes with the bounds ``spatial[levels, ranks]`` and keep sets given, if any.
 
     Raises
     ------
@@ -61,9 +61,12 @@ def padded(mapspace: Mapspace, sizes: Sequence[int], spatial: Any, keeps: KeepSe
     names = frozenset(tensor.name for tensor in mapspace.einsum.tensors)
     levels = []
     for i, level in enumerate(own.levels):
-        factors = {rank: FactorRange(int(bound), int(bound)) for rank, bound in zip(own.einsum.ranks, spatial[i])}
-        tensors = level.tensors if keeps is None else KeepSpace(keeps[i], names - keeps[i], ())
-        levels.append(replace(level, spatial=replace(level.spatial, factors=factors), tensors=tensors))
+        if spatial is not None:
+            factors = {rank: FactorRange(int(bound), int(bound)) for rank, bound in zip(own.einsum.ranks, spatial[i])}
+            level = replace(level, spatial=replace(level.spatial, factors=factors))
+        if keeps is not None:
+            level = replace(level, tensors=KeepSpace(keeps[i], names - keeps[i], ()))
+        levels.append(level)
     return replace(own, levels=tuple(levels))
 
 

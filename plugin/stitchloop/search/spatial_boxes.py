@@ -14,13 +14,10 @@ from stitchloop.mapspace.space import Mapspace
 BATCH = 1024
 """Boxes that are halved at a time."""
 
-BOXES = 200_000
-"""Most boxes that are made."""
+WORK = 3_000_000
+"""Most bounds, of one box and one keep set, that are made; a count and not a time, so that the answer is always the same."""
 
-SECONDS = 2.0
-"""Time for one bound; what is left of the boxes then counts with the bound that it has."""
-
-Goals = Callable[[Any, Any], Any]
+Goals = Callable[[Any, Any, Any], Any]
 
 
 class Boxes:
@@ -30,11 +27,14 @@ class Boxes:
     ----------
     space : Mapspace
     goals : callable
-        ``goals(low, high)`` bounds every objective for every box and keep set: ``float64[boxes, keep sets, objectives]``.
+        ``goals(low, high, active)`` bounds every objective for every box and keep set: ``float64[boxes, keep sets, objectives]``;
+        keep sets that are not ``active`` may count as infinite.
+    is_cheap : bool
+        Whether one keep set mostly settles a box.
     """
 
-    def __init__(self, space: Mapspace, goals: Goals) -> None:
-        self.space, self.goals = space, goals
+    def __init__(self, space: Mapspace, goals: Goals, is_cheap: bool = False) -> None:
+        self.space, self.goals, self.is_cheap = space, goals, is_cheap
         self.layouts: dict[tuple[int, tuple[int, ...]], bool] = {}
         sizes = space.einsum.rank_sizes
         low = np.ones((len(space.levels), len(sizes)), dtype=np.int64)
@@ -46,18 +46,18 @@ class Boxes:
                 limits = spatial.factors[rank]
                 low[i, r] = limits.low
                 high[i, r] = max(limits.low, min(sizes[r], widest, limits.high or sizes[r]))
-        self.made = 0
+        self.made, self.limit = 0, float("inf")
         self.low, self.high, self.values, _ = self._rated(low[None], high[None], np.zeros(1, dtype=np.int64))
 
     # -- making boxes -------------------------------------------------------------------------------------------------
 
-    def _rated(self, low: Any, high: Any, number: Any) -> tuple[Any, Any, Any, Any]:
+    def _rated(self, low: Any, high: Any, number: Any, active: Any = None) -> tuple[Any, Any, Any, Any]:
         """The boxes that hold something, cut down to what they can hold, with their bounds and their numbers."""
-        self.made += len(low)
         high = self._cut(low, high)
         kept = (high >= low).all(axis=(1, 2)) & self._admitted(low, high)
         low, high, number = low[kept], high[kept], number[kept]
-        values = self.goals(low, high) if len(low) else np.zeros((0, 1, 1))
+        self.made += len(low) * (1 if active is None or self.is_cheap else int(active.sum()))
+        values = self.goals(low, high, active) if len(low) else np.zeros((0, 1, 1))
         some = np.isfinite(values[:, :, 0]).any(axis=1)
         return low[some], high[some], values[some], number[some]
 
@@ -107,13 +107,13 @@ class Boxes:
 
     def split(self, chosen: Any) -> None:
         """Replace boxes by their halves along the side with the greatest ratio."""
-        low, high, values, _ = self._halves(self.low[chosen], self.high[chosen])
+        low, high, values, _ = self._halves(self.low[chosen], self.high[chosen], self.values[chosen])
         rest = ~chosen
         self.low = np.concatenate([self.low[rest], low])
         self.high = np.concatenate([self.high[rest], high])
         self.values = np.concatenate([self.values[rest], values]) if len(values) else self.values[rest]
 
-    def _halves(self, low: Any, high: Any) -> tuple[Any, Any, Any, Any]:
+    def _halves(self, low: Any, high: Any, values: Any) -> tuple[Any, Any, Any, Any]:
         """The halves that hold something, with their bounds and the number of the box that each is of."""
         side = (high / low).reshape(len(low), -1).argmax(axis=1)
         level, rank = np.unravel_index(side, low.shape[1:])
@@ -123,7 +123,12 @@ class Boxes:
         upper, lower = low.copy(), high.copy()
         lower[at, level, rank] = middle
         upper[at, level, rank] = middle + 1
-        return self._rated(np.concatenate([low, upper]), np.concatenate([lower, high]), np.tile(at, 2))
+        return self._rated(
+            np.concatenate([low, upper]),
+            np.concatenate([lower, high]),
+            np.tile(at, 2),
+            (values[:, :, 0] < self.limit).any(axis=0),
+        )
 
     def vectors(self, count: int) -> list[tuple[Any, Any]]:
         """Vectors in the ``count`` lowest boxes, each with its bounds: down to the better half until one is left."""
@@ -134,7 +139,7 @@ class Boxes:
             single = (low == high).all(axis=(1, 2))
             if single.all():
                 break
-            new_low, new_high, new_values, of = self._halves(low[~single], high[~single])
+            new_low, new_high, new_values, of = self._halves(low[~single], high[~single], values[~single])
             kept, own = np.concatenate([low[single], new_low]), np.concatenate([number[single], number[~single][of]])
             ends = np.concatenate([high[single], new_high])
             values = np.concatenate([values[single], new_values]) if len(new_values) else values[single]
@@ -145,45 +150,51 @@ class Boxes:
         found = {tuple(map(int, row.ravel())): (row, value) for row, value in zip(low, values)}
         return sorted(found.values(), key=lambda item: float(item[1][:, 0].min()))
 
-    def refine(self, value: float, deadline: float | None) -> float:
-        """Halve boxes below ``value``, lowest first, until the lowest holds one vector; the bound over all boxes."""
-        end = time.perf_counter() + SECONDS
-        end = end if deadline is None else min(end, deadline)
+    def refine(self, value: float, deadline: float | None, work: int | None = None) -> float:
+        """Halve boxes below ``value``, lowest first, until the lowest holds one vector; the bound over all boxes.
+
+        ``work`` takes the place of :data:`WORK`.
+        """
+        self.limit = min(self.limit, value)
         while len(self.low):
             least, single = self.least(), self.single()
             lowest = least.argmin()
             if least[lowest] >= value:
                 return value
-            if single[lowest] or self.made > BOXES or time.perf_counter() > end:
+            if single[lowest] or self._spent(deadline, work):
                 return float(least[lowest])
             opened = np.flatnonzero(~single & (least < value))
             ratio = (self.high[opened] / self.low[opened]).prod(axis=(1, 2))
-            order = opened[np.lexsort((ratio, least[opened]))[:BATCH]]
-            chosen = np.zeros(len(least), dtype=np.bool_)
-            chosen[order] = True
-            self.split(chosen)
+            self._split_some(opened[np.lexsort((ratio, least[opened]))[:BATCH]])
         return value
 
-    def settle(self, count: int, value: float, deadline: float | None) -> bool:
+    def settle(self, count: int, value: float, deadline: float | None, work: int | None = None) -> bool:
         """Halve boxes below ``value`` until the ``count`` lowest hold one vector each; whether that was reached."""
-        end = time.perf_counter() + SECONDS if deadline is None else deadline
         self.drop(value)
         while len(self.low):
-            least, single = self.least(), self.single()
-            lowest = np.argsort(least, kind="stable")[:count]
+            single = self.single()
+            lowest = np.argsort(self.least(), kind="stable")[:count]
             opened = lowest[~single[lowest]][:BATCH]
             if not len(opened):
                 break
-            if self.made > BOXES or time.perf_counter() > end:
+            if self._spent(deadline, work):
                 return False
-            chosen = np.zeros(len(least), dtype=np.bool_)
-            chosen[opened] = True
-            self.split(chosen)
+            self._split_some(opened)
             self.drop(value)
         return True
 
+    def _spent(self, deadline: float | None, work: int | None = None) -> bool:
+        late = deadline is not None and time.perf_counter() > deadline
+        return late or self.made > (work or WORK)
+
+    def _split_some(self, numbers: Any) -> None:
+        chosen = np.zeros(len(self.low), dtype=np.bool_)
+        chosen[numbers] = True
+        self.split(chosen)
+
     def drop(self, value: float) -> None:
         """Forget boxes whose first objective does not go below ``value``."""
+        self.limit = min(self.limit, value)
         kept = self.least() < value
         self.low, self.high, self.values = self.low[kept], self.high[kept], self.values[kept]
 
