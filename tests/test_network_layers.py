@@ -8,16 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from asyncio import CancelledError
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
+from commands import run
 from network_cases import SHARED, at_the_outermost_level, map_all, moody, noted, write_gemm
 from stitchloop.errors import InputError
 from stitchloop.layers import find_layers, layer_key, layer_names
-from stitchloop.network import RECORD, LayerRow, map_layers
+from stitchloop.network import RECORD, LayerRow, _fetched, map_layers
 from stitchloop.read import load_spec
+from stitchloop.result import Result
 
 EXAMPLES = Path(__file__).parents[2] / "shared" / "reference" / "timeloop-examples"
 
@@ -224,6 +229,46 @@ def test_a_scheduler_needs_dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     layer = write_gemm(tmp_path / "a.yaml", 2, 2, 2)
     with pytest.raises(InputError, match=r"stitchloop\[cluster\]"):
         map_layers([layer], SHARED, tmp_path / "out", scheduler="tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "inproc://x", "tcp://127.0.0.1:1", "127.0.0.1:99999999"])
+def test_a_bad_scheduler_is_one_sentence(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty address mapped on this machine; others took half a minute and ended in Dask's own traceback."""
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=None, as_completed=None))
+    layer = write_gemm(tmp_path / "a.yaml", 2, 2, 2)
+    with pytest.raises(InputError) as caught:
+        map_layers([layer], SHARED, tmp_path / "out", scheduler=address)
+    assert str(caught.value.place) == "--scheduler"
+
+
+def test_a_lost_scheduler_fails_layers_only() -> None:
+    """It ended in a traceback, and no table was written."""
+
+    class Lost:
+        def result(self) -> tuple[str, str]:
+            raise CancelledError("scheduler-connection-lost\nmore")
+
+    assert _fetched(Lost()) == "the cluster gave no answer: CancelledError: scheduler-connection-lost"
+
+
+def test_pipes_and_folders_are_no_layers(tmp_path: Path) -> None:
+    """A named pipe in the folder was waited for, for ever."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "broken.yaml").symlink_to(tmp_path / "nowhere")
+    write_gemm(tmp_path / "gemm.yaml", 2, 2, 2)
+    assert [path.name for path in find_layers(tmp_path)] == ["broken.yaml", "gemm.yaml"]
+
+
+def test_an_interrupted_network_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> Iterator[tuple[str, Result]]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("stitchloop.network._on_cores", interrupted)
+    write_gemm(tmp_path / "layers" / "a.yaml", 2, 2, 2)
+    assert run(monkeypatch, "map", *map(str, SHARED), "--layers", str(tmp_path / "layers"), "-o", str(tmp_path / "out")) == 1
+    assert "interrupted" in (tmp_path / "out" / "layers.csv").read_text()
 
 
 def test_on_a_dask_cluster(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def find_layers(place: Path) -> list[Path]:
         The folder or list does not exist, is empty, or names a file that does not exist.
     """
     if place.is_dir():
-        found = sorted(path for path in place.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
+        found = sorted(path for path in place.iterdir() if path.suffix in SUFFIXES and _may_be_layer(path))
         if not found:
             raise InputError(str(place), "a folder without YAML files", "name a folder with one problem file per layer")
         return found
@@ -60,6 +60,11 @@ def find_layers(place: Path) -> list[Path]:
     if not found:
         raise InputError(str(place), "an empty list", "name one problem file on a line")
     return found
+
+
+def _may_be_layer(path: Path) -> bool:
+    """Folders, pipes and hidden files are none; a broken link is one, so that its row says what is wrong."""
+    return not path.name.startswith(".") and (path.is_file() or not path.exists())
 
 
 def _listed(text: str, place: Path) -> list[str]:

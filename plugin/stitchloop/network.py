@@ -9,16 +9,17 @@ killed run leaves no half-written one.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stitchloop.errors import InputError, StitchloopError
 from stitchloop.layers import Layer, layer_key, read_layers
 from stitchloop.options import MapperOptions
-from stitchloop.write.files import to_json, write_atomically, write_files
+from stitchloop.write.files import signals_held, to_json, write_atomically, write_files
 
 if TYPE_CHECKING:
     from stitchloop.read import Input
@@ -144,7 +145,10 @@ def map_layers(
         run.take_up(layer if override is None or layer.spec is None else _changed(layer, override))
     work = run.unfinished()
     threads = threads or max(1, (os.cpu_count() or 1) // max(1, min(jobs, len(work))))
-    outcomes = _on_cluster(work, scheduler, threads, map_layer) if scheduler else _on_cores(work, jobs, threads, map_layer)
+    if scheduler is None:
+        outcomes = _on_cores(work, jobs, threads, map_layer)
+    else:
+        outcomes = _on_cluster(work, scheduler, threads, map_layer)
     try:
         for key, outcome in outcomes:
             run.settle(key, outcome)
@@ -222,9 +226,10 @@ class _Run:
     def report(self) -> NetworkReport:
         """Write the tables."""
         rows = tuple(self.rows.get(name, LayerRow(name, "interrupted")) for name in self.order)
-        table = _write_tables(rows, self.directory)
-        report = NetworkReport(rows, table, self.searched, self.resumed, self.interrupted)
-        write_files(self.directory, {"network.json": to_json(report.totals)})
+        with signals_held():
+            table = _write_tables(rows, self.directory)
+            report = NetworkReport(rows, table, self.searched, self.resumed, self.interrupted)
+            write_files(self.directory, {"network.json": to_json(report.totals)})
         return report
 
     def _add(self, row: LayerRow) -> None:
@@ -343,22 +348,51 @@ def _apart(key: str, spec: Spec, threads: int, map_layer: MapLayer | None) -> Re
             return "the process was killed, perhaps for want of memory; try a lower --memory-limit or fewer --jobs"
 
 
-def _on_cluster(work: list[tuple[str, Spec]], scheduler: str | None, threads: int, map_layer: MapLayer | None) -> Outcomes:
+def _on_cluster(work: list[tuple[str, Spec]], scheduler: str, threads: int, map_layer: MapLayer | None) -> Outcomes:
     """Map on a Dask cluster, results as they come."""
     try:
         from distributed import Client, as_completed
     except ImportError:
         raise InputError(
-            None, f"--scheduler {scheduler} needs dask.distributed, which is not installed", "pip install 'stitchloop[cluster]'"
+            "--scheduler", "dask.distributed is needed, which is not installed", "pip install 'stitchloop[cluster]'"
         ) from None
+    _find_scheduler(scheduler)
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
         client = Client(scheduler, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            None, f"no Dask scheduler answers at {scheduler} ({error})", "start one with `dask scheduler`, or give its address"
-        ) from None
+    except (OSError, ValueError, TypeError) as error:
+        raise _no_scheduler(scheduler, str(error)) from None
     with client:
         futures = {client.submit(_attempt, key, spec, threads, map_layer, pure=False): key for key, spec in work}
         for future in as_completed(futures, loop=client.loop):
-            lost = future.exception()
-            yield futures[future], future.result()[1] if lost is None else f"{type(lost).__name__}: {lost}"
+            yield futures[future], _fetched(future)
+
+
+def _fetched(future: Any) -> Result | str:
+    """The outcome of a task of the cluster, or what became of its worker or of the scheduler."""
+    from asyncio import CancelledError
+
+    try:
+        outcome: tuple[str, Result | str] = future.result()
+    except (CancelledError, Exception) as error:
+        return f"the cluster gave no answer: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return outcome[1]
+
+
+def _find_scheduler(address: str) -> None:
+    """Raise :class:`InputError` when nothing listens there: Dask itself takes half a minute, and prints a traceback."""
+    import socket
+
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdigit():
+        raise InputError("--scheduler", f"'{address}'", "give an address as HOST:PORT, such as tcp://127.0.0.1:8786")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise _no_scheduler(address, getattr(error, "strerror", None) or str(error)) from None
+
+
+def _no_scheduler(address: str, why: str) -> InputError:
+    return InputError(
+        "--scheduler", f"no Dask scheduler answers at {address} ({why})", "start one with `dask scheduler`, or give its address"
+    )

@@ -222,5 +222,5 @@ def _map_layers(
             progress=progress,
         )
     network_summary(report, output).show(console())
-    if report.failed:
+    if report.failed or report.interrupted:
         raise typer.Exit(1)

@@ -71,7 +71,7 @@ def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: It
     make_folder(directory)
     refuse_inputs(directory, contents, inputs)
     try:
-        with _signals_held():
+        with signals_held():
             for name, content in contents.items():
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(directory / name, content)
@@ -81,7 +81,7 @@ def write_files(directory: Path, contents: Mapping[str, str | bytes], inputs: It
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
+def signals_held() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait until it ends, so that the files of one run stay together."""
     held: list[int] = []
     try:
