@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from math import ceil, isfinite
 from typing import Any
 
@@ -36,7 +38,7 @@ from stitchloop.search.partial_listing import TooMany, candidates
 from stitchloop.search.sequential import asks, repairs
 from stitchloop.search.spatial_boxes import WORK, Boxes
 
-LOWEST = 8
+LOWEST = 6
 """Boxes whose padded problems are searched in one round."""
 
 ROUNDS = 3
@@ -48,7 +50,7 @@ PADDINGS = 4
 CHOICES = 400_000
 """Pairs of spatial bounds and keep sets in these problems together."""
 
-CLIMBED = 600
+CLIMBED = 400
 """Most neighbours that are evaluated."""
 
 LISTED = 400
@@ -112,6 +114,7 @@ class ImperfectSearch:
         self.as_model = counts_as_model(mapspace)
         self.counting = f"{TIMELOOP.name if self.as_model else WITHOUT}, {PARTIAL}"
         self.perfect_bound, self.imperfect_bound = 0.0, 0.0
+        self.with_ties = self.names[0] not in ("energy", "edp")
         self.tried: set[tuple[Any, ...]] = set()
 
     @property
@@ -121,39 +124,60 @@ class ImperfectSearch:
         return min(perfect, self.imperfect_bound)
 
     def run(self) -> str:
-        """Search to the end, the deadline or an interruption; why it stopped early, or an empty string."""
-        for step in self.steps():
+        """Search to the end, the deadline or an interruption; why it stopped early, or an empty string.
+
+        Once the first objective is proved, only steps that may improve the others are taken.
+        """
+        steps = list(self._steps())
+        for number, (step, breaks_ties) in enumerate(steps):
+            if self._is_proved() and not breaks_ties:
+                continue
             try:
                 step()
                 if self.progress is not None and self.finalists.best is not None:
-                    self.progress(0.5, self.finalists.value, min(self.bound, self.finalists.value))
+                    self.progress((number + 1) / len(steps), self.finalists.value, min(self.bound, self.finalists.value))
             except KeyboardInterrupt:
                 if self.finalists.best is None:
-                    self._search_perfect(None)
-                    self._round()
+                    self._any()
                 return "interrupted"
             if self._late():
                 return "time limit"
-            if self.finalists.best is not None and self.bound >= self.finalists.value * (1.0 - CLOSE):
-                return ""
         return ""
 
-    def steps(self) -> Iterator[Callable[[], None]]:
-        """What is done, in order; each step improves the incumbent or the bound."""
-        self.measure = ImperfectBound(self.mapspace, self.names[:1])
-        self.boxes = Boxes(self.mapspace, self.measure.goals, is_cheap=self.measure.objectives == ("delay",))
-        yield lambda: self._refine(WORK // 10)
+    def _steps(self) -> Iterator[tuple[Callable[[], None], bool]]:
+        """What is done, in order, and whether it may improve other objectives than the first."""
+        yield lambda: self._refine(WORK // 10), False
         if self.as_model:
-            yield self._round
-            yield lambda: self._refine(WORK // 5)
-        yield lambda: self._search_perfect(self.deadline)
-        yield self._pad
+            yield self._round, False
+            yield lambda: self._refine(WORK // 5), False
+        yield lambda: self._search_perfect(self.deadline), True
+        yield self._pad, self.with_ties
         for _ in range(ROUNDS):
-            yield self._round
-            yield self._refine
-        yield self._climb
-        yield self._refine
-        yield self._list
+            yield self._round, False
+            yield self._refine, False
+        yield self._break_ties, True
+        yield self._climb, True
+        yield self._refine, False
+        yield self._list, False
+
+    @cached_property
+    def measure(self) -> ImperfectBound:
+        """The bound on the first objective."""
+        return ImperfectBound(self.mapspace, self.names[:1])
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """Spatial bounds that may still hold something better."""
+        return Boxes(self.mapspace, self.measure.goals, is_cheap=self.names[0] == "delay")
+
+    def _any(self) -> None:
+        """Any mapping, when the search was interrupted before it had one."""
+        self._search_perfect(0.0)
+        if self.finalists.best is None:
+            self._round()
+
+    def _is_proved(self) -> bool:
+        return self.finalists.best is not None and self.bound >= self.finalists.value * (1.0 - CLOSE)
 
     def _late(self) -> bool:
         late = self.deadline is not None and time.perf_counter() > self.deadline
@@ -201,34 +225,53 @@ class ImperfectSearch:
 
     def _round(self) -> None:
         """Search padded problems for the lowest boxes."""
-        for spatial, keeps in self.promising():
-            for sizes in self._sizes(spatial, keeps):
-                key = spatial.tobytes(), keeps, sizes
-                if key in self.tried:
-                    continue
-                self.tried.add(key)
-                self._search_padded(spatial, keeps, sizes)
-                if self._late():
-                    return
-            if self.finalists.value * (1.0 - CLOSE) <= self.bound:
+        self.boxes.drop(self.finalists.value)
+        for spatial, keeps in self._promising(self.boxes, self.finalists.value, self.objectives):
+            self._search_near(spatial, keeps, self.measure, self.objectives)
+            if self._late() or (self.with_ties and self._is_proved()):
                 return
 
-    def promising(self) -> list[tuple[Any, KeepSets]]:
+    def _break_ties(self) -> None:
+        """Search padded problems for the least second objective among spatial bounds that may reach the best of the first."""
+        if not self.with_ties:
+            return
+        most = self.finalists.value * (1.0 + CLOSE)
+        measure = ImperfectBound(self.mapspace, self.names[:2])
+
+        def second(low: Any, high: Any, active: Any) -> Any:
+            goals = measure.goals(low, high, active)
+            return np.where(goals[:, :, :1] <= most, goals[:, :, 1:], np.inf)
+
+        boxes = Boxes(self.mapspace, second)
+        boxes.refine(float("inf"), self.deadline, WORK // 10)
+        swapped = self.names[1], self.names[0]
+        for spatial, keeps in self._promising(boxes, float("inf"), swapped):
+            self._search_near(spatial, keeps, measure, swapped)
+            if self._late():
+                return
+
+    def _promising(self, boxes: Boxes, value: float, objectives: tuple[str, ...]) -> list[tuple[Any, KeepSets]]:
         """Spatial bounds and keep sets of the lowest boxes that were not tried before."""
-        self.boxes.drop(self.finalists.value)
         found = []
-        for spatial, values in self.boxes.vectors(LOWEST):
+        for spatial, values in boxes.vectors(LOWEST):
             for k in np.argsort(values[:, 0], kind="stable")[:2]:
                 keeps = self.measure.kept[int(k)]
-                if values[k, 0] < self.finalists.value and not any(key[:2] == (spatial.tobytes(), keeps) for key in self.tried):
+                if values[k, 0] < value and not any(
+                    (key[0], key[1], key[3]) == (spatial.tobytes(), keeps, objectives) for key in self.tried
+                ):
                     found.append((spatial, keeps))
         return found
 
-    def _sizes(self, spatial: Any, keeps: KeepSets) -> list[tuple[int, ...]]:
+    def _search_near(self, spatial: Any, keeps: KeepSets, measure: ImperfectBound, objectives: tuple[str, ...]) -> None:
+        """Search padded problems with these spatial bounds and keep sets."""
         sizes = self.mapspace.einsum.rank_sizes
-        tiles = self.measure.tiles(spatial, keeps)
-        options = [guided_sizes(sizes, spatial, tiles), fitted_sizes(sizes, spatial), smooth_sizes(sizes, spatial)]
-        return list(dict.fromkeys(options))
+        guided = guided_sizes(sizes, spatial, measure.tiles(spatial, keeps))
+        for own in dict.fromkeys((guided, fitted_sizes(sizes, spatial), smooth_sizes(sizes, spatial))):
+            key = spatial.tobytes(), keeps, own, objectives
+            if key not in self.tried:
+                self.tried.add(key)
+                with suppress(InputError):
+                    self._take(self._exact(padded(self.mapspace, own, spatial, keeps), objectives))
 
     def _pad(self) -> None:
         """Search padded problems with all spatial bounds open, with all keep sets or with those that promise most."""
@@ -239,7 +282,7 @@ class ImperfectSearch:
         for sizes in padded_sizes(self.mapspace)[:PADDINGS]:
             for keeps in (None, *dict.fromkeys(promising)):
                 try:
-                    search = self._exact(padded(self.mapspace, sizes, None, keeps))
+                    search = self._exact(padded(self.mapspace, sizes, None, keeps), self.objectives)
                 except InputError:
                     break
                 choices = len(search.every) * len(search.sets)
@@ -251,15 +294,8 @@ class ImperfectSearch:
                 if self._late():
                     return
 
-    def _search_padded(self, spatial: Any, keeps: KeepSets, sizes: tuple[int, ...]) -> None:
-        try:
-            search = self._exact(padded(self.mapspace, sizes, spatial, keeps))
-        except InputError:
-            return
-        self._take(search)
-
-    def _exact(self, own: Mapspace) -> Search:
-        return Search(own, self.objectives, self.threads, self.deadline, self.memory)
+    def _exact(self, own: Mapspace, objectives: tuple[str, ...]) -> Search:
+        return Search(own, objectives, self.threads, self.deadline, self.memory)
 
     def _take(self, search: Search) -> None:
         """Offer the optimum of a padded problem, cut to the true sizes."""
