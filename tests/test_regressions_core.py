@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
@@ -166,3 +167,35 @@ def test_figures_beyond_double_precision_are_bad_input(
     mapping.write_text(f"mapping:\n- {{target: DRAM, type: temporal, factors: [{factors}]}}\n")
     assert run(monkeypatch, "model", ARCH, str(problem), str(mapping), "-o", str(tmp_path / "out")) == 2
     assert "largest number of double precision" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"log_to": 3},
+        {"log_to": "nowhere/log.txt"},
+        {"log_to": "."},
+        {"log_to": GEMM},
+        {"dump_intermediate_to": 5},
+        {"dump_intermediate_to": GEMM},
+        {"environment": {"A": 1}},
+        {"extra_args": 5},
+        {"output_dir": ""},
+        {"log_to": io.StringIO(), "return_proc": True},
+    ],
+)
+def test_calls_say_what_is_wrong_before_the_search(
+    wrong: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs and dumps went over inputs, or failed with raw errors after the search."""
+    monkeypatch.chdir(tmp_path)
+    before = Path(GEMM).read_text()
+    with pytest.raises(InputError):
+        stitchloop.call_mapper([ARCH, GEMM], **({"output_dir": "out"} | wrong))
+    assert Path(GEMM).read_text() == before
+
+
+@pytest.mark.parametrize("option", ["-o", "--layers"])
+def test_an_empty_path_is_not_the_current_folder(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``-o "$UNSET"`` wrote into the current folder, ``--layers ""`` mapped all that is in it."""
+    assert run(monkeypatch, "map", ARCH, GEMM, option, "") == 2

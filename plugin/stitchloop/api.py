@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from stitchloop.architecture import Architecture
 from stitchloop.errors import InputError
 from stitchloop.spec import Spec
 from stitchloop.stats import Stats
-from stitchloop.write.files import make_folder
+from stitchloop.write.files import make_folder, write_atomically
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,14 @@ def _call(
     extra_args: Iterable[str],
     return_proc: bool,
 ) -> Any:
-    if not isinstance(output_dir, (str, Path)):
-        raise InputError(None, f"an output_dir of type {type(output_dir).__name__}", "give a path")
+    _check(output_dir, environment, log_to)
     directory = Path(output_dir)
     make_folder(directory)
     paths = [
         *_input_paths(specification, directory, command == "model"),
         *map(Path, _words("extra_input_files", extra_input_files)),
     ]
+    _check_texts({"dump_intermediate_to": dump_intermediate_to, "log_to": log_to}, paths)
     if dump_intermediate_to is not None:
         _dump(paths, Path(dump_intermediate_to))
     extra = _words("extra_args", extra_args)
@@ -162,8 +163,35 @@ def _call(
     return _parse(specification, directory, prefix, paths, spec)
 
 
+def _check(output_dir: Any, environment: Any, log_to: Any) -> None:
+    """Raise :class:`InputError` on arguments of types that would fail later, after a search perhaps."""
+    if not isinstance(output_dir, (str, Path)) or not str(output_dir).strip():
+        raise InputError(None, f"output_dir {output_dir!r}", "give a path")
+    if environment is not None and not (
+        isinstance(environment, Mapping) and all(isinstance(word, str) for pair in environment.items() for word in pair)
+    ):
+        raise InputError(None, f"environment {environment!r}", "give a dictionary of names and values, both text")
+    if not (log_to is None or isinstance(log_to, (str, Path)) or hasattr(log_to, "write")):
+        raise InputError(None, f"log_to {log_to!r}", "give a path or an open text file")
+
+
+def _check_texts(targets: Mapping[str, Any], inputs: list[Path]) -> None:
+    """Raise :class:`InputError` when a text is to be written over an input, or where no file can be."""
+    protected = {path.resolve() for path in inputs}
+    for name, target in targets.items():
+        if target is None or hasattr(target, "write"):
+            continue
+        if not isinstance(target, (str, Path)):
+            raise InputError(None, f"{name} {target!r}", "give a path")
+        path = Path(target)
+        if path.resolve() in protected:
+            raise InputError(str(path), f"{name} would overwrite an input file", "name another")
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise InputError(str(path), f"{name} cannot be a file there", "name a file in a folder that exists")
+
+
 def _words(name: str, given: Iterable[Any] | None) -> list[str]:
-    if isinstance(given, (str, Path)):
+    if isinstance(given, (str, Path)) or not isinstance(given, (Iterable, NoneType)):
         raise InputError(None, f"{name} of type {type(given).__name__}", "give a list")
     return [str(item) for item in given or ()]
 
@@ -173,7 +201,7 @@ def _dump(paths: list[Path], target: Path) -> None:
 
     text = "\n".join(read_text(path, str(path)) for path in paths)
     try:
-        target.write_text(text)
+        write_atomically(target, text)
     except OSError as error:
         raise InputError(str(target), f"cannot be written ({error.strerror})", "name another dump_intermediate_to") from None
 
@@ -205,7 +233,15 @@ def _transpile(specification: Any, directory: Path, for_model: bool) -> Path:
 def _start(arguments: list[str], environment: Mapping[str, str] | None, log_to: Any) -> subprocess.Popen[bytes]:
     import os
 
-    stream = open(log_to, "w") if isinstance(log_to, (str, Path)) else log_to  # noqa: SIM115
+    try:
+        stream = open(log_to, "w") if isinstance(log_to, (str, Path)) else log_to  # noqa: SIM115
+        if stream is not None:
+            stream.fileno()
+    except (OSError, AttributeError) as error:
+        why = getattr(error, "strerror", None) or "no file of the system"
+        raise InputError(
+            None, f"log_to {log_to!r} cannot be written by a process ({why})", "give a path or an open file"
+        ) from None
     return subprocess.Popen(
         [sys.executable, "-m", "stitchloop.cli.app", *arguments],
         env={**os.environ, **(environment or {})},
@@ -222,7 +258,7 @@ def _wait(process: subprocess.Popen[bytes], directory: Path) -> None:
 
 def _log(text: str, log_to: Any) -> None:
     if isinstance(log_to, (str, Path)):
-        Path(log_to).write_text(text)
+        write_atomically(Path(log_to), text)
     elif log_to is not None:
         log_to.write(text)
 

@@ -14,6 +14,7 @@ from stitchloop.cli.options import (
     OutputFolder,
     Variables,
     console,
+    given_path,
     one_of,
     parse_variables,
     positive,
@@ -96,7 +97,12 @@ def map_command(
     ] = "optimal",
     layers: Annotated[
         Path | None,
-        typer.Option(help="Map every problem of a folder, or of a list of files (one path a line).", rich_help_panel=NETWORK),
+        typer.Option(
+            metavar="PATH",
+            parser=given_path,
+            help="Map every problem of a folder, or of a list of files (one path a line).",
+            rich_help_panel=NETWORK,
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Layers mapped at the same time.", rich_help_panel=NETWORK)] = None,
     scheduler: Annotated[

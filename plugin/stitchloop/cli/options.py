@@ -15,13 +15,23 @@ if TYPE_CHECKING:
 
     from stitchloop.spec import Spec
 
+
+def given_path(text: str | Path) -> Path:
+    """A path of the command line. An empty one, as an unset shell variable leaves it, would mean the current folder."""
+    if not str(text).strip():
+        raise typer.BadParameter("an empty path")
+    return Path(text)
+
+
 Files = Annotated[
     list[Path],
     typer.Argument(
         help="Timeloop YAML files, or names of shipped ones, in any order; Jinja2 files are rendered.", show_default=False
     ),
 ]
-OutputFolder = Annotated[Path, typer.Option("-o", "--output", help="Folder for the outputs; made when missing.")]
+OutputFolder = Annotated[
+    Path, typer.Option("-o", "--output", metavar="PATH", parser=given_path, help="Folder for the outputs; made when missing.")
+]
 Variables = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A variable for Jinja2 files; repeatable.")
 ]

@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
+from stitchloop.cli.options import given_path
 
-def shim(directory: Annotated[Path, typer.Argument(help="Folder for the executables; put it first on PATH.")]) -> None:
+
+def shim(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", parser=given_path, help="Folder for the executables; put it first on PATH.")
+    ],
+) -> None:
     """Write executables named timeloop-mapper and timeloop-model that run Stitchloop.
 
     Example: stitchloop shim ~/shims && PATH=~/shims:$PATH python my_timeloop_script.py

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stitchloop.cli.options import Variables, console, one_of, parse_variables, show_warnings
+from stitchloop.cli.options import OutputFolder, Variables, console, one_of, parse_variables, show_warnings
 from stitchloop.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "kib": 2**10, "m
 def stitch_command(
     cascade: Annotated[str, typer.Argument(help="The cascade's YAML file, or the name of a shipped one (mamba-370m).")],
     architecture: Annotated[str, typer.Argument(help="The architecture's YAML file, or the name of a shipped one (mambalaya).")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the outputs; made when missing.")] = Path("."),
+    output: OutputFolder = Path("."),
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "optimal",
     settings: Variables = None,
     context: Annotated[int | None, typer.Option(help="Positions of the iterative rank that prefill reads.", min=1)] = None,

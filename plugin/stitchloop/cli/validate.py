@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stitchloop.cli.options import given_path
 from stitchloop.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,9 +21,19 @@ if TYPE_CHECKING:
 
 def validate(
     cases: Annotated[Path, typer.Argument(help="Reference cases: a .jsonl or .jsonl.gz file.", show_default=False)],
-    dump: Annotated[Path | None, typer.Option(help="Write our figures of every case here, one JSON object a line.")] = None,
+    dump: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", parser=given_path, help="Write our figures of every case here, one JSON object a line."),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for validation.json and validation.html; made when missing.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="PATH",
+            parser=given_path,
+            help="Folder for validation.json and validation.html; made when missing.",
+        ),
     ] = None,
     convention: Annotated[
         Literal["tool", "clean"], typer.Option(help="Count as the reference tool counts, or physically clean.")
