@@ -260,6 +260,17 @@ def test_pipes_and_folders_are_no_layers(tmp_path: Path) -> None:
     assert [path.name for path in find_layers(tmp_path)] == ["broken.yaml", "gemm.yaml"]
 
 
+def test_the_tables_go_over_no_list_and_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of layers called layers.csv was replaced by the table; a layer called so kept it from being written."""
+    write_gemm(tmp_path / "a.yaml", 2, 2, 2)
+    (tmp_path / "layers.csv").write_bytes(b"\xef\xbb\xbfa.yaml\n")
+    names = str(tmp_path / "layers.csv")
+    assert [path.name for path in find_layers(tmp_path / "layers.csv")] == ["a.yaml"]
+    assert run(monkeypatch, "map", *map(str, SHARED), "--layers", names, "-o", str(tmp_path)) == 2
+    assert (tmp_path / "layers.csv").read_bytes().endswith(b"a.yaml\n")
+    assert layer_names([tmp_path / "layers.csv.yaml"]) == ["layers.csv_2"]
+
+
 def test_an_interrupted_network_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> Iterator[tuple[str, Result]]:
         raise KeyboardInterrupt

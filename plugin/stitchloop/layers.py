@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".yaml", ".yml", ".j2", ".jinja", ".jinja2")
 
+TABLES = ("layers.csv", "layers.parquet", "network.json")
+"""Files of a whole network, beside the layers' folders."""
+
 WITHOUT_EFFECT = frozenset({"num_threads", "live_status", "diagnostics", "memory_limit_mb", "ignored"})
 """Options that change no result, so that a run may be resumed with others."""
 
@@ -48,7 +51,7 @@ def find_layers(place: Path) -> list[Path]:
             raise InputError(str(place), "a folder without YAML files", "name a folder with one problem file per layer")
         return found
     try:
-        text = place.read_text()
+        text = place.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError(str(place), f"cannot be read ({reason})", "name a folder of problem files, or a list of them") from None
@@ -89,7 +92,7 @@ def layer_names(paths: Sequence[Path]) -> list[str]:
         name = stem if stems.count(stem) == 1 else f"{_safe(path.resolve().parent.name)}_{stem}"
         number = 2
         unique = name
-        while unique in names:
+        while unique in names or unique in TABLES:
             unique, number = f"{name}_{number}", number + 1
         names.append(unique)
     return names

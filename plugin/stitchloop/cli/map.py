@@ -207,11 +207,13 @@ def _map_layers(
 ) -> None:
     from stitchloop.cli.progress import layers_progress
     from stitchloop.content import resolve
-    from stitchloop.layers import find_layers
+    from stitchloop.layers import TABLES, find_layers
     from stitchloop.network import map_layers
     from stitchloop.read.options import parse_metrics
+    from stitchloop.write.files import refuse_inputs
     from stitchloop.write.network_summary import network_summary
 
+    refuse_inputs(output, TABLES, [layers, *files])
     metrics = None if objective is None else parse_metrics(objective, None, "--objective")
     given = {name: value for name, value in (changes | {"metrics": metrics}).items() if value is not None}
     with layers_progress() as progress:
