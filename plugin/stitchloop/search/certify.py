@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
 from stitchloop.mapspace import build_mapspace
@@ -23,6 +25,9 @@ from stitchloop.result import Certificate, ParetoPoint, Result
 from stitchloop.search.found import Found
 from stitchloop.search.objectives import ALIASES, completed, value_of
 from stitchloop.spec import Spec
+
+if TYPE_CHECKING:
+    from stitchloop.search.exact import Search
 
 Progress = Callable[[float, float, float], None]
 
@@ -148,20 +153,35 @@ def _search(
         return None
     mapping = build_mapping(mapspace, outcome.incumbent)
     stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
-    same = counts_as_model(mapspace)
-    counting = TIMELOOP.name if same else WITHOUT
     scale = _scale(completed(objectives)[0])
-    notes: tuple[str, ...] = ()
-    if not same and mapspace.size > LISTED and not outcome.stopped_by:
-        name = completed(objectives)[0]
-        value = value_of(name, stats)
-        least = min(value, search.bound_with_wraps(value / scale) * scale)
-        gap = (value - least) / value if value else 0.0
-        notes = (
-            f"proved optimal under the count {counting!r}; with links and wraps no mapping has {name} below {least:.6g} "
-            f"({gap:.1%} below this one)",
-        )
-    return Found(mapping, stats, outcome.bound * scale, outcome.treated, counting, outcome.stopped_by, notes)
+    found = Found(mapping, stats, outcome.bound * scale, outcome.treated, TIMELOOP.name, outcome.stopped_by)
+    if counts_as_model(mapspace):
+        return found
+    found = replace(found, counting=WITHOUT)
+    return found if mapspace.size <= LISTED or outcome.stopped_by else _with_links(search, found)
+
+
+def _with_links(search: Search, found: Found) -> Found:
+    """The optimum under the tool's full count instead of the search's: proved, or with a note on what is not."""
+    from stitchloop.search.linked import refine
+    from stitchloop.search.nest import build_mapping
+
+    name, space = search.names[0], search.space
+    full = search.under_full_count(found.stats)
+    outcome = full.run()
+    mapping, stats = found.mapping, found.stats
+    if outcome.incumbent.index != search.incumbent.index:
+        _, mapping, stats = refine(space, search.names, [found.mapping, build_mapping(space, outcome.incumbent)], search.deadline)
+    better = replace(found, mapping=mapping, stats=stats, evaluated=found.evaluated + outcome.treated)
+    value = value_of(name, stats)
+    least = min(value, outcome.bound * _scale(name))
+    if not outcome.stopped_by and least >= value * (1 - 1e-11):
+        return replace(better, bound=value, counting=TIMELOOP.name)
+    note = (
+        f"proved optimal under the count {WITHOUT!r}; with links and wraps no mapping has {name} below {least:.6g} "
+        f"({(value - least) / value:.1%} below this one)"
+    )
+    return replace(better, notes=(note,))
 
 
 def _without_sequential(
@@ -200,7 +220,9 @@ def _without_sequential(
 def _unproved(mapspace: Mapspace) -> str:
     """Why the optimum is proved and the front is not."""
     if mapspace.imperfect:
-        return "Pareto front over imperfect factors: every point is exact and the first objective proved, not that none is missing"
+        return (
+            "Pareto front over imperfect factors: every point is exact and the first objective proved, not that none is missing"
+        )
     return "Pareto front incomplete: time or memory limit"
 
 

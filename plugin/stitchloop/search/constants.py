@@ -14,8 +14,12 @@ import numpy as np
 from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan
 
 
-def settle_tensor(machine: Machine, plan: Plan, still: Any, t: int, choices: Any) -> tuple[Any, Any, Any, Any]:
+def settle_tensor(
+    machine: Machine, plan: Plan, still: Any, t: int, choices: Any, filled: Any = None
+) -> tuple[Any, Any, Any, Any]:
     """What tensor ``t`` adds for every one of ``choices[*, levels, ranks]``.
+
+    ``filled[transfers, choices]``: 0 where the floors have to do without the words that children get.
 
     Returns
     -------
@@ -38,6 +42,7 @@ def settle_tensor(machine: Machine, plan: Plan, still: Any, t: int, choices: Any
         for m in range(metrics):
             at_parent = words * machine.weights[m, parent, UPDATE if output else READ] * np.ones(len(choices))
             at_child = 0.0 if output else words * copies * machine.weights[m, child, FILL]
+            at_child = at_child if filled is None else at_child * filled[q]
             if m == ENERGY:
                 at_parent, at_child = at_parent / machine.block[parent], at_child / machine.block[child]
             elif machine.per_instance[m]:

@@ -51,7 +51,7 @@ from stitchloop.errors import InvalidMapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import labels, scan
-from stitchloop.search.arrays import ENERGY
+from stitchloop.search.arrays import ENERGY, Plan
 from stitchloop.search.machine import build_machine
 from stitchloop.search.nest import LAST, Incumbent, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
@@ -61,6 +61,8 @@ from stitchloop.search.slides import EXACT, NEAREST
 from stitchloop.search.spatial import SpatialChoice, spatial_table
 from stitchloop.search.surveys import Surveyed, Surveyor, no_later
 from stitchloop.search.walk import walk
+from stitchloop.search.wraps import loosen
+from stitchloop.stats import Stats
 
 BLOCK = 32
 """Vectors of spatial factors that a thread treats before it hears of better incumbents."""
@@ -110,6 +112,11 @@ class Search:
         MiB of work space; 1024 when not given.
     progress : callable, optional
         Called with (share done, best, lower bound) of the first objective.
+    every : int32[choices, levels, ranks], optional
+        The choices of spatial factors, where they are known.
+    full : bool
+        Search the least bound under the tool's full count, link transfers and short wraps included, instead of the least
+        value under the search's own: see :mod:`stitchloop.search.wraps`.
     """
 
     def __init__(
@@ -121,11 +128,12 @@ class Search:
         memory_limit_mb: float | None = None,
         progress: Progress | None = None,
         complete: bool = True,
-        enumerate_choices: bool = True,
+        every: Any = None,
+        full: bool = False,
     ) -> None:
         self.space, self.names = space, completed(objectives) if complete else tuple(objectives)
         self.threads = max(1, threads or os.cpu_count() or 1)
-        self.deadline, self.progress = deadline, progress
+        self.deadline, self.progress, self.full = deadline, progress, full
         self.most_bytes = int((memory_limit_mb or 1024.0) * 2**20)
         architecture = space.architecture
         levels = [counted_level(name, architecture) for name in self.names]
@@ -143,15 +151,23 @@ class Search:
         leak = np.array([0.0 if level.is_fanout else level.energy.leak for level in architecture.levels])
         compute = space.einsum.computes * architecture.compute.energy.compute
         self.task = scan.Task(self.goals, len(resources), primary, compute, leak, float(space.einsum.computes))
-        self.every = spatial_table(space) if enumerate_choices else np.zeros((0, len(space.levels), len(self.machine.size)))
+        self.every = spatial_table(space) if every is None else every
         self.sets = list(keep_sets(space)) if len(self.every) else []
-        self.surveyor = Surveyor(space, self.machine, self.task)
+        self.surveyor = Surveyor(space, self.machine, self.task, full)
         row = 8 * (2 * len(self.eye) + labels.GOALS + 1) * max(1, len(self.sets))
         self.portion = max(64, self.most_bytes // 8 // row)
+        self.evaluator = Evaluator(space.einsum, architecture, WITHOUT_SHORT_WRAPS)
         self.load(0)
         self.incumbent = Incumbent(np.full(labels.GOALS, np.inf))
         self.open: list[tuple[int, int]] = []
         self.labels_made = 0
+
+    def under_full_count(self, stats: Stats) -> Search:
+        """A search of the same mapspace under the tool's full count, whose incumbent is this one's, of the figures ``stats``."""
+        memory = self.most_bytes / 2**20
+        other = Search(self.space, self.names, self.threads, self.deadline, memory, None, False, self.every, full=True)
+        other.incumbent = replace(self.incumbent, goals=other.goals_of(stats))
+        return other
 
     # -- what spatial factors settle ----------------------------------------------------------------------------------
 
@@ -212,7 +228,7 @@ class Search:
                     waiting += (total - after) * len(self.sets)
                     least = min(least, self._rest(after))
                     break
-        if not stopped and self.incumbent.exists:
+        if not stopped and self.incumbent.exists and not self.full:
             self._polish()
         bound = min(least, float(self.incumbent.goals[0]))
         return Outcome(self.incumbent, bound, stopped, total * len(self.sets) - waiting, self.labels_made)
@@ -244,13 +260,6 @@ class Search:
                     yield k, block
                 else:
                     self.surveys[k].waiting[block] = False
-
-    def bound_with_wraps(self, value: float) -> float:
-        """Lower bound of the first goal under the tool's full count, link transfers and short wraps included.
-
-        ``value`` is what a known mapping reaches; 0 when the choices are too many for one portion.
-        """
-        return self.surveyor.bound_with_wraps(self.surveys, value) if len(self.every) <= self.portion else 0.0
 
     def _order(self) -> list[int]:
         """Keep sets with low bounds first: good incumbents come early."""
@@ -287,7 +296,7 @@ class Search:
         for k, survey in enumerate(self.surveys):
             for c, choice in enumerate(self.choices):
                 tables = workspace(self.space, self.machine, self.surveyor.plan(survey.keeps), self.nodes(choice[None]))
-                _, goals, loops = self._bound(survey, tables, c, Incumbent(np.full(labels.GOALS, np.inf)), self.index(k, c))
+                _, goals, loops = self.least(survey, tables, c, Incumbent(np.full(labels.GOALS, np.inf)), self.index(k, c))
                 if goals is not None:
                     self.incumbent = Incumbent(goals, self.index(k, c), survey.keeps, self.choice(c), loops)
                     return
@@ -311,7 +320,7 @@ class Search:
                 if not found.could_yield_to(survey.bounds[c], index):
                     status.append(scan.DROPPED)
                     continue
-                outcome, goals, loops = self._bound(survey, fitting[1], c, found, index)
+                outcome, goals, loops = self.least(survey, fitting[1], c, found, index)
                 status.append(outcome)
                 if goals is not None and not found.precedes(goals, index):
                     found = Incumbent(goals, index, survey.keeps, self.choice(c), loops)
@@ -337,11 +346,13 @@ class Search:
                 for future in pending:
                     future.cancel()
 
-    def _bound(self, survey: Surveyed, own: Any, c: int, found: Incumbent, index: int) -> tuple[int, Any, Any]:
+    def least(self, survey: Surveyed, own: Any, c: int, found: Incumbent, index: int) -> tuple[int, Any, Any]:
         """Raise the bounds of one choice by its least cost in the primary metric: (status, goals and loops of that nest)."""
         tables, space = own
         plan, bounds, primary = self.surveyor.plan(survey.keeps), survey.bounds[c], self.task.primary
         nodes = scan.lay(self.machine, plan, tables, survey.choices[c], survey.constants[c], self.surveyor.tiles(survey, c))
+        if self.full:
+            loosen(self.machine, plan, tables, survey.choices[c], self.surveyor.fanouts, nodes)
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
         for slides in (NEAREST, EXACT) if len(plan.slides) else (EXACT,):
             least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
@@ -352,26 +363,50 @@ class Search:
             labels.rate(scale, sums, sums[ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
+        if self.full and not self._raise_cycles(plan, tables, space, nodes, scale, sums, bounds, found, index):
+            return scan.DROPPED, None, None
         scan.count_base(self.machine, plan, tables, survey.choices[c])
         rate_metrics(self.machine, plan, tables.instances, tables.partition, self.eye, space.singles)
         sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
         length, cycles = walk(self.machine, plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops)
         labels.fill_goals(scale, sums, sums[ENERGY], cycles, goals)
+        if self.full:
+            return scan.CLOSED, bounds.copy(), loops[:length].copy()
         if not survey.exact[c]:
             return scan.OPEN, *self._counted(survey, c, index, goals, loops[:length].copy())
         return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, loops[:length].copy()
+
+    def _raise_cycles(
+        self, plan: Plan, tables: Any, space: Any, nodes: int, scale: Any, sums: Any, bounds: Any, found: Incumbent, index: int
+    ) -> bool:
+        """Raise bounds by the least cycles of each bandwidth alone; False when that drops the choice. Energy's tables stay."""
+        if not np.isin(self.goals[0], (labels.GOAL_CYCLES, labels.GOAL_EDP)):
+            return True
+        slots = np.empty_like(space.slots)
+        for m in range(1, self.task.resources + 1):
+            least = scan.price(self.machine, plan, tables, space, self.eye[m], nodes, EXACT, slots)
+            sums[m] = max(sums[m], least)
+            labels.rate(scale, sums, sums[ENERGY], bounds)
+            if not found.could_yield_to(bounds, index):
+                return False
+        scan.price(self.machine, plan, tables, space, self.eye[self.task.primary], nodes, EXACT, space.slots)
+        return True
 
     def _counted(self, survey: Surveyed, c: int, index: int, goals: Any, loops: Any) -> tuple[Any, Any]:
         """Goals by the reference model, without link transfers, where the search has lower bounds only."""
         mapping = build_mapping(self.space, Incumbent(goals, index, survey.keeps, self.choice(c), loops))
         try:
-            stats = Evaluator(self.space.einsum, self.space.architecture, WITHOUT_SHORT_WRAPS).evaluate(mapping)
+            stats = self.evaluator.evaluate(mapping)
         except InvalidMapping:
             return None, None
-        counted = np.zeros(labels.GOALS)
+        return self.goals_of(stats), loops
+
+    def goals_of(self, stats: Stats) -> Any:
+        """The model's figures as goals."""
+        goals = np.zeros(labels.GOALS)
         for g, name in enumerate(self.names):
-            counted[g] = labels.rounded(value_of(name, stats) * (1e12 if name == "edp" else 1.0))
-        return counted, loops
+            goals[g] = labels.rounded(value_of(name, stats) * (1e12 if name == "edp" else 1.0))
+        return goals
 
     def _take(self, k: int, block: Any, result: Any) -> None:
         status, found = result

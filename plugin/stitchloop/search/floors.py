@@ -32,15 +32,19 @@ def sums_ranks(machine: Machine, tensor: int) -> bool:
     return bool(several or machine.is_diagonal[tensor])
 
 
-def wrapped_floors(machine: Machine, plan: Plan, choices: Any) -> Any:
-    """Floors that hold with link transfers and short wraps, in which a tensor that sums ranks counts half at least."""
-    instances = _instances(choices)
-    floors = np.zeros((len(choices), len(machine.weights)))
-    for q, child in enumerate(plan.transfer_child):
-        if child >= 0:
-            share = 0.5 if sums_ranks(machine, plan.transfer_tensor[q]) else 1.0
-            floors[:, ENERGY] += share * (1.0 - 1e-12) * _compulsory(machine, plan, q, choices, instances)
-    return floors
+def fanouts_outside(space: Mapspace) -> list[int]:
+    """Per level, how many levels outside it have several children."""
+    several = [level.spatial.fanout > 1 for level in space.levels]
+    return [sum(several[i + 1 :]) for i in range(len(several))]
+
+
+def surely_filled(machine: Machine, plan: Plan, choices: Any, fanouts: list[int]) -> Any:
+    """``float64[transfers, choices]``: 0 where link transfers may make the tool count fewer words into a child than it gets."""
+    filled = np.ones((len(plan.transfer_child), len(choices)))
+    for q, (t, child, parent) in enumerate(zip(plan.transfer_tensor, plan.transfer_child, plan.transfer_parent)):
+        if child >= 0 and fanouts[child] > 1:
+            filled[q] = ~_moves_sums(machine, t, choices[:, child + 1 : parent + 1])
+    return filled
 
 
 def _instances(choices: Any) -> Any:
@@ -66,13 +70,14 @@ def possible_loops(space: Mapspace, machine: Machine, plan: Plan) -> Any:
 
 
 def raise_floors(
-    machine: Machine, plan: Plan, looped: Any, choices: Any, floors: Any, tiles: dict[Any, Any], wrapped: bool = False
+    machine: Machine, plan: Plan, looped: Any, choices: Any, floors: Any, tiles: dict[Any, Any], filled: Any = None
 ) -> None:
     """Raise ``floors[:, ENERGY]`` of all ``choices[*, levels, ranks]`` in place; ``looped`` as :func:`possible_loops` gives.
 
     ``tiles`` remembers the tiles that fit, by level and kept tensors.
 
-    With ``wrapped``, the floors hold with link transfers and short wraps as well; see :mod:`stitchloop.search.listing`.
+    With ``filled``, from :func:`surely_filled`, the floors hold with link transfers and short wraps as well: see
+    :mod:`stitchloop.search.wraps`.
     """
     ranks = [r for r, n in enumerate(machine.size) if n > 1]
     if not ranks:
@@ -82,7 +87,7 @@ def raise_floors(
         if k + 1 < choices.shape[1]:
             own = looped[k + 1, ranks]
             outer[own] = outer.min(axis=0)
-        outer += _raised(machine, plan, looped[: k + 1].any(axis=0), k, ranks, choices, instances, tiles, wrapped)
+        outer += _raised(machine, plan, looped[: k + 1].any(axis=0), k, ranks, choices, instances, tiles, filled)
     floors[:, ENERGY] += outer.min(axis=0)
 
 
@@ -95,7 +100,7 @@ def _raised(
     choices: Any,
     instances: Any,
     tiles: dict[Any, Any],
-    wrapped: bool,
+    filled: Any,
 ) -> Any:
     """``float64[ranks, choices]``: by how much each rank of the first loop outside level k raises the level's floor.
 
@@ -118,10 +123,11 @@ def _raised(
     shaped = machine.indexes[plan.kept[k]].any(axis=0)
     left = machine.size / choices.prod(axis=1)
     turns = left[:, shaped | ~looped].prod(axis=1)
-    halved = [wrapped and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
+    halved = [filled is not None and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
     part = np.where(halved, 0.5, 1.0)[:, None]
-    prices = part * np.array([_price(machine, plan, q, choices, instances, half) for q, half in zip(own, halved)])
-    least = part * np.array([_compulsory(machine, plan, q, choices, instances) for q in own])
+    fills: Any = [1.0 if filled is None else filled[q] for q in own]
+    prices = part * np.array([_price(machine, plan, q, choices, instances, *how) for q, *how in zip(own, halved, fills)])
+    least = np.array([_compulsory(machine, plan, q, choices, instances, fill) for q, fill in zip(own, fills)])
     shares = np.array([_boxes(machine, plan.transfer_tensor[q], extents)[1] for q in own]).T / extents.prod(axis=1)[:, None]
     moves = [tuple(bool(machine.indexes[plan.transfer_tensor[q], r]) for q in own) for r in ranks]
     order = np.argsort(member.ravel(), kind="stable")
@@ -197,24 +203,35 @@ def _different(machine: Machine, tensor: int, bounds: Any) -> Any:
     return different
 
 
-def _price(machine: Machine, plan: Plan, q: int, choices: Any, instances: Any, linked: bool) -> Any:
+def _price(machine: Machine, plan: Plan, q: int, choices: Any, instances: Any, linked: bool, filled: Any) -> Any:
     """pJ of one word into one child, all instances together, vectors not rounded up, the first reads of outputs elided.
 
-    With ``linked``, neighbours pass on all that one child got.
+    With ``linked``, neighbours pass on all that one child got where spatial loops move a sum of ranks.
     """
     t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
     reads = instances[parent].copy()
+    different = np.ones(len(choices))
     for i in range(child + 1, parent + 1):
-        if not linked:
-            reads *= _different(machine, t, choices[:, i])
+        different *= _different(machine, t, choices[:, i])
+    reads *= np.where(_moves_sums(machine, t, choices[:, child + 1 : parent + 1]), 1.0, different) if linked else different
     energy = machine.weights[ENERGY]
     if machine.is_output[t]:
         return energy[parent, UPDATE] / machine.block[parent] * reads
-    fills = energy[child, FILL] / machine.block[child] * instances[child]
+    fills = energy[child, FILL] / machine.block[child] * instances[child] * filled
     return energy[parent, READ] / machine.block[parent] * reads + fills
 
 
-def _compulsory(machine: Machine, plan: Plan, q: int, choices: Any, instances: Any) -> Any:
+def _moves_sums(machine: Machine, tensor: int, choices: Any) -> Any:
+    """``bool[choices]``: whether spatial loops move a rank of the tensor that sums ranks."""
+    summed = []
+    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
+        terms = range(machine.expression_term[e], machine.expression_term[e + 1])
+        if len(terms) > 1 or machine.is_diagonal[tensor]:
+            summed += [machine.term_rank[k] for k in terms]
+    return (choices[:, :, sorted(set(summed))] > 1).any(axis=(1, 2))
+
+
+def _compulsory(machine: Machine, plan: Plan, q: int, choices: Any, instances: Any, filled: Any) -> Any:
     """What :func:`stitchloop.search.constants.settle_tensor` counts for a transfer in its floor."""
     t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
     energy, words = machine.weights[ENERGY], machine.touched[t]
@@ -222,4 +239,4 @@ def _compulsory(machine: Machine, plan: Plan, q: int, choices: Any, instances: A
         return np.full(len(choices), energy[parent, UPDATE] * words / machine.block[parent])
     copies = choices[:, child + 1 :].prod(axis=1)[:, ~machine.indexes[t]].prod(axis=1)
     reads = energy[parent, READ] / machine.block[parent]
-    return words * (reads + energy[child, FILL] * copies / machine.block[child])
+    return words * (reads + energy[child, FILL] * copies * filled / machine.block[child])

@@ -60,7 +60,7 @@ def search_front(
                     own = nodes, workspace(space, search.machine, search.surveyor.plan(survey.keeps), nodes)
                 index = search.index(k, c)
                 unbeaten = Incumbent(np.full(labels.GOALS, np.inf))
-                status, goals, loops = search._bound(survey, own[1], c, unbeaten, index)
+                status, goals, loops = search.least(survey, own[1], c, unbeaten, index)
                 if status == scan.EMPTY or _hopeless(front, survey.bounds[c]):
                     continue
                 if goals is not None:

@@ -1,13 +1,7 @@
 """The last word on small mapspaces: every mapping through the reference model, links and wraps included.
 
-Spatial bounds with keep sets are skipped as a whole when a lower bound of the model's count does not precede the incumbent.
-That bound is the least cost of a nest when, of every tensor that sums ranks or repeats one,
-
-- each step brings a child the least share of its tile that a slide can bring, and only half of the steps count: wraps that
-  the tool takes for rest are fewer than the other steps, since the innermost moving loop steps at least once per wrap;
-- the parent is read once for all children where spatial loops move a sum of ranks, for neighbours may pass on the rest;
-
-and what the compute units move is left out where several stand side by side below the innermost level.
+Spatial bounds with keep sets are skipped as a whole when a lower bound of the model's count does not precede the incumbent:
+the least cost of a nest whose words are those of :mod:`stitchloop.search.wraps`.
 """
 
 from __future__ import annotations
@@ -25,14 +19,15 @@ from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.search import labels, scan
 from stitchloop.search.arrays import ENERGY, Plan
 from stitchloop.search.exact import Search
-from stitchloop.search.floors import sums_ranks
+from stitchloop.search.floors import fanouts_outside
 from stitchloop.search.found import Found
 from stitchloop.search.machine import build_plan
 from stitchloop.search.nest import KeepSets
 from stitchloop.search.objectives import value_of
 from stitchloop.search.program import build_program
 from stitchloop.search.settle import workspace
-from stitchloop.search.slides import ENDLESS
+from stitchloop.search.slides import EXACT
+from stitchloop.search.wraps import loosen
 
 
 def list_mappings(mapspace: Mapspace, names: Sequence[str], found: Found | None, deadline: float | None) -> Found | None:
@@ -77,7 +72,9 @@ class Bounds:
     """Lower bounds of the objectives under the tool's count for spatial bounds with keep sets; each is computed once."""
 
     def __init__(self, mapspace: Mapspace, names: Sequence[str]) -> None:
-        self.search = Search(mapspace, names, complete=False, enumerate_choices=False)
+        self.search = Search(
+            mapspace, names, complete=False, every=np.zeros((0, len(mapspace.levels), len(mapspace.einsum.ranks)))
+        )
         self.scales = [1e-12 if name == "edp" else 1.0 for name in names]
         self.known: dict[Any, list[float]] = {}
         self.plans: dict[KeepSets, tuple[Plan, Any]] = {}
@@ -106,32 +103,11 @@ class Bounds:
         plan, (tables, own) = self.plans[keeps]
         nodes = scan.lay(machine, plan, tables, choice, np.zeros(len(search.eye)))
         scan.count_base(machine, plan, tables, choice)
-        if (choice[0] > 1).any():
-            tables.constant[:] = 0.0
-        for q, t in enumerate(plan.transfer_tensor):
-            child, parent = plan.transfer_child[q], plan.transfer_parent[q]
-            if child < 0:
-                tables.reads[q, :nodes] = 0.0
-            elif sums_ranks(machine, t):
-                tables.share[q, :nodes] *= 0.5
-                moved = choice[child + 1 : parent + 1] > 1
-                if self._moves(t, moved):
-                    tables.reads[q, :nodes] = tables.share[q, :nodes]
-                else:
-                    tables.reads[q, :nodes] *= 0.5
+        loosen(machine, plan, tables, choice, fanouts_outside(space), nodes)
         scale, sums, goals = scan.scale_of(search.task, tables), np.zeros(len(search.eye)), np.zeros(labels.GOALS)
         for m in (ENERGY, *range(1, search.task.resources + 1), *search.counted):
-            sums[m] = scan.price(machine, plan, tables, own, search.eye[m], nodes, ENDLESS, own.slots)
+            sums[m] = scan.price(machine, plan, tables, own, search.eye[m], nodes, EXACT, own.slots)
         if not np.isfinite(sums[ENERGY]):
             return [np.inf]
         labels.rate(scale, sums, sums[ENERGY], goals)
         return [float(goal) * unit for goal, unit in zip(goals, self.scales)]
-
-    def _moves(self, tensor: int, looped: Any) -> bool:
-        """Whether spatial loops (``looped[levels, ranks]``) move a sum of ranks of the tensor."""
-        machine = self.search.machine
-        for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-            terms = range(machine.expression_term[e], machine.expression_term[e + 1])
-            if (len(terms) > 1 or machine.is_diagonal[tensor]) and any(looped[:, machine.term_rank[k]].any() for k in terms):
-                return True
-        return False

@@ -12,14 +12,11 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import scan
 from stitchloop.search.arrays import ENERGY, Machine, Plan
 from stitchloop.search.constants import different_tiles, settle_tensor
-from stitchloop.search.floors import possible_loops, raise_floors, wrapped_floors
+from stitchloop.search.floors import fanouts_outside, possible_loops, raise_floors, surely_filled
 from stitchloop.search.labels import GOALS
 from stitchloop.search.machine import build_plan, build_tables
 from stitchloop.search.nest import KeepSets
 from stitchloop.search.program import build_program
-
-RAISED = 8
-"""Most combinations of keep sets whose floors are raised for the bound with wraps; for more the plain floors do."""
 
 
 def no_later(bounds: Any, goals: Any) -> Any:
@@ -71,10 +68,14 @@ class Surveyed:
 
 
 class Surveyor:
-    """Surveys choices of spatial factors of one mapspace; holds the plans of its keep sets, each built once."""
+    """Surveys choices of spatial factors of one mapspace; holds the plans of its keep sets, each built once.
 
-    def __init__(self, space: Mapspace, machine: Machine, task: scan.Task) -> None:
-        self.space, self.machine, self.task = space, machine, task
+    ``full``: under the tool's full count, link transfers and short wraps included.
+    """
+
+    def __init__(self, space: Mapspace, machine: Machine, task: scan.Task, full: bool = False) -> None:
+        self.space, self.machine, self.task, self.full = space, machine, task, full
+        self.fanouts = fanouts_outside(space)
         self.plans: dict[KeepSets, Plan] = {}
         self.fitting: dict[Any, Any] = {}
 
@@ -95,10 +96,13 @@ class Surveyor:
             for key in keys:
                 if key not in parts:
                     plan = self.plan(keeps)
-                    parts[key] = settle_tensor(self.machine, plan, self._still(plan), key[0], choices)[:3]
+                    filled = surely_filled(self.machine, plan, choices, self.fanouts) if self.full else None
+                    parts[key] = settle_tensor(self.machine, plan, self._still(plan), key[0], choices, filled)[:3]
             own = [parts[key] for key in keys]
             constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
-            exact = np.logical_and.reduce([part[2] for part in own])
+            exact = np.logical_and.reduce([part[2] for part in own]) & (not self.full)
+            if self.full:
+                constants[(choices[:, 0] > 1).any(axis=1)] = 0.0
             yield Surveyed(keeps, choices, constants, floors, exact, self.rate(choices, constants, floors))
 
     def rate(self, choices: Any, constants: Any, floors: Any) -> Any:
@@ -119,30 +123,12 @@ class Surveyor:
         alive = np.nonzero(no_later(survey.bounds, goals))[0]
         if len(alive) and self.task.primary == ENERGY:
             plan, choices, floors = self.plan(survey.keeps), survey.choices[alive], survey.floors[alive]
-            raise_floors(self.machine, plan, possible_loops(self.space, self.machine, plan), choices, floors, self.fitting)
+            filled = surely_filled(self.machine, plan, choices, self.fanouts) if self.full else None
+            raise_floors(
+                self.machine, plan, possible_loops(self.space, self.machine, plan), choices, floors, self.fitting, filled
+            )
             survey.bounds[alive] = np.maximum(self.rate(choices, survey.constants[alive], floors), survey.bounds[alive])
             survey.floors[alive] = floors
-
-    def bound_with_wraps(self, surveys: list[Surveyed], value: float) -> float:
-        """Lower bound of the first goal under the tool's full count, link transfers and short wraps included.
-
-        ``value`` is what a known mapping reaches.
-        """
-        least = value
-        for survey in surveys:
-            plan, choices = self.plan(survey.keeps), survey.choices
-            floors = wrapped_floors(self.machine, plan, choices)
-            linked: Any = (choices[:, 0] > 1).any(axis=1)
-            constants = np.where(linked[:, None], 0.0, survey.constants)
-            bounds = self.rate(choices, constants, floors)
-            alive = np.nonzero(bounds[:, 0] < least)[0]
-            if len(alive) and len(surveys) <= RAISED:
-                own = floors[alive]
-                looped = possible_loops(self.space, self.machine, plan)
-                raise_floors(self.machine, plan, looped, choices[alive], own, self.fitting, wrapped=True)
-                bounds[alive] = self.rate(choices[alive], constants[alive], own)
-            least = min(least, float(bounds[:, 0].min()))
-        return least
 
     def _still(self, plan: Plan) -> Any:
         return build_tables(self.space, self.machine, plan, 1).still
