@@ -168,7 +168,7 @@ class ImperfectSearch:
     @cached_property
     def boxes(self) -> Boxes:
         """Spatial bounds that may still hold something better."""
-        return Boxes(self.mapspace, self.measure.goals, is_cheap=self.names[0] == "delay")
+        return Boxes(self.mapspace, self.measure.goals, lambda: self.measure.rated)
 
     def _any(self) -> None:
         """Any mapping, when the search was interrupted before it had one."""
@@ -242,8 +242,8 @@ class ImperfectSearch:
             goals = measure.goals(low, high, active)
             return np.where(goals[:, :, :1] <= most, goals[:, :, 1:], np.inf)
 
-        boxes = Boxes(self.mapspace, second)
-        boxes.refine(float("inf"), self.deadline, WORK // 10)
+        boxes = Boxes(self.mapspace, second, lambda: measure.rated)
+        boxes.refine(float("inf"), self.deadline, WORK // 20)
         swapped = self.names[1], self.names[0]
         for spatial, keeps in self._promising(boxes, float("inf"), swapped):
             self._search_near(spatial, keeps, measure, swapped)

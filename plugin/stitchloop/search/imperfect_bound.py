@@ -107,7 +107,7 @@ class ImperfectBound:
         self.leaks = [
             (i, level.energy.leak) for i, level in enumerate(architecture.levels) if not level.is_fanout and level.energy.leak
         ]
-        self.favourite = 0
+        self.favourite = self.rated = 0
         self._rows: dict[tuple[int, tuple[int, ...]], list[tuple[Chain, Any, Any]]] = {}
 
     def _metrics(self) -> tuple[list[Metric], range]:
@@ -166,10 +166,12 @@ class ImperfectBound:
     def fillings(self) -> list[list[Any]]:
         """Per rank, in tables of the greatest over 1, 2, 4, ... neighbours: the share of s instances that works on average."""
         tables = []
+        units = self.space.architecture.compute.instances
         for size in map(int, self.sizes):
-            spread = np.arange(1, size + 1)
+            widest = min(size, units)
+            spread = np.arange(1, widest + 1)
             table = [size / (spread * -(-size // spread))]
-            while 2 ** len(table) <= size:
+            while 2 ** len(table) <= widest:
                 half = 2 ** (len(table) - 1)
                 table.append(np.maximum(table[-1][:-half], table[-1][half:]))
             tables.append(table)
@@ -310,6 +312,7 @@ class _Boxes:
 
     def goals(self, wanted: list[int]) -> Any:
         bound = self.bound
+        bound.rated += len(self.low) * len(wanted)
         goals = np.full((len(self.low), max(1, len(bound.kept)), len(bound.objectives)), np.inf)
         if wanted:
             costs = np.stack([self._costs(bound.served[k]) for k in wanted], axis=1)
@@ -345,8 +348,9 @@ class _Boxes:
         share = np.ones(len(self.low))
         for r, size in enumerate(map(int, self.bound.sizes)):
             if size > 1:
-                low = np.minimum(self.low[:, :, r].prod(axis=1), size)
-                high = np.minimum(self.high[:, :, r].prod(axis=1), size).astype(np.int64)
+                widest = len(self.bound.fillings[r][0])
+                low = np.minimum(self.low[:, :, r].prod(axis=1), widest)
+                high = np.minimum(self.high[:, :, r].prod(axis=1), widest).astype(np.int64)
                 share = share * _greatest(self.bound.fillings[r], low, high)
         return share
 

@@ -74,7 +74,7 @@ class _Front:
             if search.run() == "interrupted":
                 return False
         self.perfect_complete = self._perfect_front()
-        self.boxes = Boxes(self.mapspace, self._goals)
+        self.boxes = Boxes(self.mapspace, self._goals, lambda: self.measure.rated)
         for _ in range(ROUNDS):
             if not self._open() or self._late():
                 break

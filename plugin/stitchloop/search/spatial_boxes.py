@@ -12,7 +12,13 @@ from stitchloop.mapspace.orders import SpatialSpace
 from stitchloop.mapspace.space import Mapspace
 
 BATCH = 1024
-"""Boxes that are halved at a time."""
+"""Most boxes that are halved at a time."""
+
+PAIRS = 65_536
+"""Most pairs of a box and a keep set that are halved at a time."""
+
+BOX = 16
+"""What a box costs apart from its bounds."""
 
 WORK = 3_000_000
 """Most bounds, of one box and one keep set, that are made; a count and not a time, so that the answer is always the same."""
@@ -29,12 +35,12 @@ class Boxes:
     goals : callable
         ``goals(low, high, active)`` bounds every objective for every box and keep set: ``float64[boxes, keep sets, objectives]``;
         keep sets that are not ``active`` may count as infinite.
-    is_cheap : bool
-        Whether one keep set mostly settles a box.
+    count : callable
+        How many bounds of one box and one keep set ``goals`` has made so far; making a box counts as :data:`BOX` of them.
     """
 
-    def __init__(self, space: Mapspace, goals: Goals, is_cheap: bool = False) -> None:
-        self.space, self.goals, self.is_cheap = space, goals, is_cheap
+    def __init__(self, space: Mapspace, goals: Goals, count: Callable[[], int]) -> None:
+        self.space, self.goals, self.count = space, goals, count
         self.layouts: dict[tuple[int, tuple[int, ...]], bool] = {}
         sizes = space.einsum.rank_sizes
         low = np.ones((len(space.levels), len(sizes)), dtype=np.int64)
@@ -56,8 +62,9 @@ class Boxes:
         high = self._cut(low, high)
         kept = (high >= low).all(axis=(1, 2)) & self._admitted(low, high)
         low, high, number = low[kept], high[kept], number[kept]
-        self.made += len(low) * (1 if active is None or self.is_cheap else int(active.sum()))
+        before = self.count()
         values = self.goals(low, high, active) if len(low) else np.zeros((0, 1, 1))
+        self.made += self.count() - before + BOX * len(low)
         some = np.isfinite(values[:, :, 0]).any(axis=1)
         return low[some], high[some], values[some], number[some]
 
@@ -165,7 +172,7 @@ class Boxes:
                 return float(least[lowest])
             opened = np.flatnonzero(~single & (least < value))
             ratio = (self.high[opened] / self.low[opened]).prod(axis=(1, 2))
-            self._split_some(opened[np.lexsort((ratio, least[opened]))[:BATCH]])
+            self._split_some(opened[np.lexsort((ratio, least[opened]))])
         return value
 
     def settle(self, count: int, value: float, deadline: float | None, work: int | None = None) -> bool:
@@ -174,7 +181,7 @@ class Boxes:
         while len(self.low):
             single = self.single()
             lowest = np.argsort(self.least(), kind="stable")[:count]
-            opened = lowest[~single[lowest]][:BATCH]
+            opened = lowest[~single[lowest]]
             if not len(opened):
                 break
             if self._spent(deadline, work):
@@ -189,7 +196,7 @@ class Boxes:
 
     def _split_some(self, numbers: Any) -> None:
         chosen = np.zeros(len(self.low), dtype=np.bool_)
-        chosen[numbers] = True
+        chosen[numbers[: min(BATCH, max(16, PAIRS // self.values.shape[1]))]] = True
         self.split(chosen)
 
     def drop(self, value: float) -> None:
