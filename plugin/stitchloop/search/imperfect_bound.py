@@ -108,7 +108,7 @@ class ImperfectBound:
             (i, level.energy.leak) for i, level in enumerate(architecture.levels) if not level.is_fanout and level.energy.leak
         ]
         self.favourite = self.rated = 0
-        self._rows: dict[tuple[int, tuple[int, ...]], list[tuple[Chain, Any, Any]]] = {}
+        self._rows: dict[tuple[int, tuple[int, ...], frozenset[int]], list[tuple[Chain, Any, Any]]] = {}
 
     def _metrics(self) -> tuple[list[Metric], range]:
         levels = self.space.architecture.levels
@@ -149,18 +149,21 @@ class ImperfectBound:
             found.append((np.array(least), np.maximum(np.array(most), np.array(least))))
         return found
 
-    def rows(self, level: int, kept: tuple[int, ...]) -> list[tuple[Chain, Any, Any]]:
-        """Per chain: densities of the kept tensors (columns) in the tiles (rows) that may be best, and the tiles' extents."""
-        if (level, kept) not in self._rows:
+    def rows(self, level: int, kept: tuple[int, ...], still: frozenset[int]) -> list[tuple[Chain, Any, Any]]:
+        """Per chain: densities of the kept tensors (columns) in the tiles (rows) that may be best, and the tiles' extents.
+
+        ``still`` are summed ranks without temporal loops outside the level.
+        """
+        if (level, kept, still) not in self._rows:
             shapes = [self.shapes[t] for t in kept]
             capacity = self.space.architecture.levels[level].capacity
             most = largest_tiles(self.sizes, shapes, capacity, *self.extents[level])
             found = []
-            for chain, densities in self.chained(kept, most) if len(most) else ():
+            for chain, densities in self.chained(kept, most, still) if len(most) else ():
                 best = hull(densities)
                 found.append((chain, densities[best], most[best]))
-            self._rows[level, kept] = found
-        return self._rows[level, kept]
+            self._rows[level, kept, still] = found
+        return self._rows[level, kept, still]
 
     @cached_property
     def fillings(self) -> list[list[Any]]:
@@ -210,16 +213,18 @@ class ImperfectBound:
                 total = total + boxes._computed(served)
             else:
                 kept = tuple(t for t, _ in served)
-                total = total + boxes.level_costs(level, served, self.chained(kept, extents[level]), each=True)
+                total = total + boxes.level_costs(
+                    level, served, self.chained(kept, extents[level], boxes.still(level)[0][0]), each=True
+                )
         return boxes._rate(total)
 
-    def chained(self, kept: tuple[int, ...], extents: Any) -> list[tuple[Chain, Any]]:
-        """Per chain: densities of the kept tensors (columns) in tiles of these extents (rows)."""
+    def chained(self, kept: tuple[int, ...], extents: Any, still: frozenset[int]) -> list[tuple[Chain, Any]]:
+        """Per chain: densities of the kept tensors (columns) in tiles of these extents (rows); see :meth:`rows`."""
         found = []
         for chain in chains([self.shapes[t].relevant for t in kept], range(len(self.sizes))):
             columns = []
             for t, run in zip(kept, chain):
-                density = self.shapes[t].density(extents)
+                density = self.shapes[t].density(extents, self.sizes, still)
                 for r in range(len(self.sizes)):
                     if r not in self.shapes[t].relevant and r not in run:
                         density = density * passes_of(self.sizes[r], extents[:, r]) / self.sizes[r]
@@ -363,8 +368,7 @@ class _Boxes:
                 if level < 0:
                     self.known[key] = self._computed(served)
                 else:
-                    rows = [row[:2] for row in self.bound.rows(level, tuple(t for t, _ in served))]
-                    self.known[key] = self.level_costs(level, served, rows)
+                    self.known[key] = self._least_costs(level, served)
             total = total + self.known[key]
         return total
 
@@ -420,12 +424,29 @@ class _Boxes:
         """Extents of the tile for which the bound of the first box is least."""
         caps, least = self._caps(level), None
         prices = [self._price(metric, t, level, parent)[0] for t, parent in served]
-        for chain, densities, extents in self.bound.rows(level, tuple(t for t, _ in served)):
+        for chain, densities, extents in self.bound.rows(level, tuple(t for t, _ in served), self.still(level)[0][0]):
             weights = [price / caps[:, sorted(run)].prod(axis=1) for price, run in zip(prices, chain)]
             costs = densities @ np.array(weights)[:, 0]
             if least is None or costs.min() < least[0]:
                 least = costs.min(), extents[int(costs.argmin())]
         return None if least is None else least[1]
+
+    def still(self, level: int) -> tuple[list[frozenset[int]], Any]:
+        """Summed ranks without temporal loops outside the level, being spread whole: all such sets, and the one of each box."""
+        summed = sorted({rank for shape in self.bound.shapes for expression in shape.sums for rank, _ in expression})
+        spread = self.working[level][:, summed] >= self.bound.sizes[summed]
+        patterns, number = np.unique(spread, axis=0, return_inverse=True)
+        return [frozenset(r for r, own in zip(summed, pattern) if own) for pattern in patterns], number.ravel()
+
+    def _least_costs(self, level: int, served: list[tuple[int, int]]) -> Any:
+        kept = tuple(t for t, _ in served)
+        sums = any(self.bound.shapes[t].sums for t in kept)
+        patterns, number = self.still(level) if sums else ([frozenset[int]()], np.zeros(len(self.low), dtype=np.int64))
+        found = np.zeros((len(self.bound.metrics), len(self.low)))
+        for i, pattern in enumerate(patterns):
+            rows = [row[:2] for row in self.bound.rows(level, kept, pattern)]
+            found = np.where(number == i, self.level_costs(level, served, rows), found)
+        return found
 
     def level_costs(self, level: int, served: list[tuple[int, int]], rows: list[tuple[Chain, Any]], each: bool = False) -> Any:
         """``float64[metrics, boxes]``: the least that transfers into ``level`` cost over the rows of all chains.

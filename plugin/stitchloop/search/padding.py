@@ -81,7 +81,8 @@ def smooth_sizes(sizes: Sequence[int], spatial: Any) -> tuple[int, ...]:
     found = []
     for size, step in zip(sizes, map(int, spatial.prod(axis=0))):
         least = -(-size // step)
-        options = range(least, max(least, int(least * SLACK)) + 1)
+        parts = [base << power for base in (1, 3, 5) for power in range(least.bit_length())]
+        options = {part * -(-least // part) for part in parts if part * -(-least // part) <= least * SLACK}
         found.append(step * max(options, key=lambda number: (len(divisors(number)), -number)))
     return tuple(found)
 

@@ -61,37 +61,46 @@ class Shape:
             words = words * _length(expression, extents)
         return words
 
-    def density(self, extents: Any) -> Any:
-        """Words moved per point and pass over the ranks that the tensor has, for tiles of at most these extents, at least."""
+    def density(self, extents: Any, sizes: Any, still: frozenset[int] = frozenset()) -> Any:
+        """Words moved per point and pass over the ranks that the tensor has, for tiles of at most these extents, at least.
+
+        A tile can slide along, and rest after, ranks only that are longer than it and have temporal loops: not ``still``.
+        """
         if not self.is_bounded:
             return np.zeros(len(extents))
         sums = self.sums
         if not sums:
             return np.ones(len(extents))
-        whole = [_least(expression, extents, slides=False) for expression in sums]
-        anew = [_least(expression, extents, slides=True) for expression in sums]
+        moving = [[(extents[:, rank] < sizes[rank]) & (rank not in still) for rank, _ in expression] for expression in sums]
+        whole = [_least(expression, extents, None) for expression in sums]
+        anew = [_least(expression, extents, own) for expression, own in zip(sums, moving)]
         least = np.full(len(extents), np.inf)
         for x in range(len(sums)):
             part = anew[x]
             for y in range(len(sums)):
                 part = part * whole[y] if y != x else part
             least = np.minimum(least, part)
-        return 0.5 * least
+        rests = np.any([np.all(own, axis=0) for own in moving], axis=0)
+        return np.where(rests, 0.5, 1.0) * least
 
 
 def _length(expression: tuple[tuple[int, int], ...], extents: Any) -> Any:
     return 1.0 + sum((c * (extents[:, rank] - 1.0) for rank, c in expression), np.zeros(len(extents)))
 
 
-def _least(expression: tuple[tuple[int, int], ...], extents: Any, slides: bool) -> Any:
-    """The least of (length, or what a slide brings) per point over all smaller tiles: the function is monotone in each extent."""
+def _least(expression: tuple[tuple[int, int], ...], extents: Any, moving: Any) -> Any:
+    """The least words per point over all smaller tiles: all of a tile, or what a slide along a moving rank brings.
+
+    Both are monotone in each extent.
+    """
     (a, by_a), (b, by_b) = expression
     least = np.full(len(extents), np.inf)
     for own_a in (np.ones(len(extents)), extents[:, a].astype(float)):
         for own_b in (np.ones(len(extents)), extents[:, b].astype(float)):
             words = 1.0 + by_a * (own_a - 1.0) + by_b * (own_b - 1.0)
-            if slides:
-                words = np.minimum(words, np.minimum(by_a * own_a, by_b * own_b))
+            if moving is not None:
+                words = np.minimum(words, np.where(moving[0], by_a * own_a, np.inf))
+                words = np.minimum(words, np.where(moving[1], by_b * own_b, np.inf))
             least = np.minimum(least, words / (own_a * own_b))
     return least
 
