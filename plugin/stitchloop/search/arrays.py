@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
 READ, FILL, UPDATE = range(3)
 """Actions, the last axis of ``Machine.weights``."""
@@ -93,6 +92,8 @@ class Plan(NamedTuple):
     pay_last: Any
     slides: Any
     """int64[slides, 3]: payment, level and rank of the loop."""
+    spans: Any
+    """int64[slides, 3]: each slide's first transfer, the one past its last, and the row of ``Tables.staying`` of its first."""
     slot_ops: Any
     root: int
 
@@ -117,16 +118,22 @@ class Tables(NamedTuple):
     """float64[ranks, nodes]."""
     trips: Any
     """float64[nodes]: temporal iterations outside."""
+    tile: Any
+    """float64[levels, tensors, nodes]: words of the tiles kept."""
     share: Any
     """float64[transfers, nodes]: words delivered to one child, if the run ends at the node without halo."""
     reads: Any
     """float64[transfers, nodes]: words the parent delivers."""
-    fits: Any
-    """bool[levels, nodes]."""
     filled: Any
-    """float64[levels, nodes]: kept words."""
+    """float64[levels, nodes]: kept words, 0 where the capacity is infinite."""
+    leave: Any
+    """float64[levels, nodes]: infinity where the kept words do not fit, else 0."""
+    staying: Any
+    """float64[slides' transfers, nodes]: share of the words that a whole loop leaves in the child; see ``Plan.spans``."""
     slide_start: Any
     """int64[slides]: where the values of each slide start."""
+    slide_values: Any
+    """float64[*]: see :func:`stitchloop.search.slides.value_slides`."""
     value_of_transfer: Any
     """float64[transfers, nodes]."""
     cycles: Any
@@ -139,31 +146,5 @@ class Tables(NamedTuple):
     """float64[metrics]: what the compute units move, whatever the temporal loops."""
     base: Any
     """float64[tensors, 2]: words that the compute units read from the innermost level that keeps the tensor, and update."""
-    words: Any
-    """float64[levels, tensors, 2]: words read and written, of one nest."""
     scratch: Any
-    """float64[nodes]."""
-
-
-class Tiles(NamedTuple):
-    """The arrays that give the extents of tiles, as fields of Machine and Tables: what :func:`tiles_of` picks."""
-
-    tensor_expression: Any
-    expression_term: Any
-    term_rank: Any
-    term_coefficient: Any
-    inner: Any
-    extent: Any
-
-
-@register_jitable
-def tiles_of(machine: Machine, tables: Tables) -> Tiles:
-    """Few arrays instead of many: each one that a kernel passes on costs time to compile."""
-    return Tiles(
-        machine.tensor_expression,
-        machine.expression_term,
-        machine.term_rank,
-        machine.term_coefficient,
-        tables.inner,
-        tables.extent,
-    )
+    """float64[2, nodes]."""

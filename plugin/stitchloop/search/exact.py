@@ -56,7 +56,7 @@ from stitchloop.search.machine import build_machine
 from stitchloop.search.nest import LAST, Incumbent, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
 from stitchloop.search.prices import rate_metrics
-from stitchloop.search.settle import LOOPS, Settler, workspace
+from stitchloop.search.settle import Settler, workspace
 from stitchloop.search.slides import EXACT, NEAREST
 from stitchloop.search.spatial import SpatialChoice, spatial_table
 from stitchloop.search.surveys import Surveyed, Surveyor, no_later
@@ -367,14 +367,13 @@ class Search:
             return scan.DROPPED, None, None
         scan.count_base(self.machine, plan, tables, survey.choices[c])
         rate_metrics(self.machine, plan, tables.instances, tables.partition, self.eye, space.singles)
-        sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
-        length, cycles = walk(self.machine, plan, tables, space.rates, space.singles, space.payments, space.slots, sums, loops)
-        labels.fill_goals(scale, sums, sums[ENERGY], cycles, goals)
+        nest, goals = walk(self.machine, plan, tables, space.singles, space.payments, space.slots), np.zeros(labels.GOALS)
+        labels.fill_goals(scale, nest.sums, nest.sums[ENERGY], nest.cycles, goals)
         if self.full:
-            return scan.CLOSED, bounds.copy(), loops[:length].copy()
+            return scan.CLOSED, bounds.copy(), nest.loops
         if not survey.exact[c]:
-            return scan.OPEN, *self._counted(survey, c, index, goals, loops[:length].copy())
-        return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, loops[:length].copy()
+            return scan.OPEN, *self._counted(survey, c, index, goals, nest.loops)
+        return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, nest.loops
 
     def _raise_cycles(
         self, plan: Plan, tables: Any, space: Any, nodes: int, scale: Any, sums: Any, bounds: Any, found: Incumbent, index: int

@@ -8,15 +8,15 @@ the incumbent. Both are safe because every goal is a non-decreasing function of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stitchloop.search.arrays import ENERGY, INF, Machine, Plan, Tables, Tiles, inner, kernel, tiles_of
+from stitchloop.search.arrays import ENERGY, INF, inner, kernel
 from stitchloop.search.prices import priced, rate_of
-from stitchloop.search.program import END, EXIT, FREE, PAY
-from stitchloop.search.slides import slid_words
-from stitchloop.search.walk import add_words, begin_words, pace
+from stitchloop.search.program import EXIT, FREE, PAY
+from stitchloop.search.slides import slid
 
 GOALS = 12
 """Most goals of a lexicographic list; unused ones are NONE."""
@@ -81,50 +81,22 @@ def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any
             goals[g] = rounded(scale.constant[goal - GOAL_METRIC] + sums[goal - GOAL_METRIC])
 
 
-@inner
-def beats(one: Any, other: Any) -> bool:
-    """Whether ``one`` is lexicographically below ``other``."""
-    for g in range(one.shape[0]):
-        if one[g] < other[g]:
-            return True
-        if one[g] > other[g]:
-            return False
-    return False
-
-
 @kernel
-def search_labels(
-    machine: Machine,
-    plan: Plan,
-    tables: Tables,
-    scale: Scale,
-    tracked: Any,
-    singles: Any,
-    costs: Any,
-    mixes: Any,
-    ahead: Any,
-    nodes: int,
-    heads: Any,
-    pool: Any,
-    links: Any,
-    by_slot: Any,
-    scratch: Any,
-    best: Any,
-    ties: bool,
-    front: Any,
-    front_size: int,
-    owners: Any,
-) -> Any:
-    """Best nest that beats ``best`` (``float64[GOALS]``, updated), or that equals it when ``ties``.
-
-    With ``front_size`` not negative, all nests instead that no other one, nor any of the first ``front_size`` rows of
-    ``front``, matches or beats in every goal.
+def extend_labels(
+    ops: Any, slot_ops: Any, op_pays: Any, op_slides: Any, spans: Any, root: int,
+    count: Any, stride: Any, value: Any, leave: Any, shares: Any, all_reads: Any, staying: Any,
+    scale: Scale, buffer_metric: int, tracked: Any, rates: Any, costs: Any, mixes: Any, ahead: Any,
+    heads: Any, pool: Any, links: Any, by_slot: Any, scratch: Any, best: Any, ties: bool, front: Any, fronted: bool,
+) -> tuple[int, bool]:  # fmt: skip
+    """Extend labels from the inner end to the END, slot 0.
 
     Parameters
     ----------
+    leave : float64[levels, nodes]
+        Words kept in all instances, infinite where they do not fit.
     tracked : int64[*]
         Metrics that labels carry; the first is energy.
-    costs : float64[tracked, payments, nodes]
+    rates, costs : float64[tracked, transfers, 10], float64[tracked, payments, nodes]
     mixes : float64[mixtures, metrics]
         The first ``len(tracked)`` are the tracked metrics themselves.
     ahead : float64[mixtures, slots, nodes]
@@ -132,26 +104,21 @@ def search_labels(
     heads, pool, links, by_slot, scratch
         Work space: int32[slots, nodes], float64[labels, tracked], int32[labels, 5], int32[slots], and float64[6, *] with at least
         as many columns as there are goals, metrics and mixtures.
-    front, owners : float64[*, GOALS], int64[*]
-        The front and the labels at the ends of its nests, -1 for rows that were there before.
+    best, ties, front, fronted
+        A label is dropped when it cannot beat ``best`` (``float64[GOALS]``) or, with ``ties``, equal it. If ``fronted``, it is
+        dropped instead when a row of ``front`` (``float64[*, GOALS]``) is no worse in every goal than it could ever be.
 
     Returns
     -------
-    (label at the end of the best nest or -1 when nothing better exists, labels made, whether the work space sufficed,
-    rows of the front); :func:`trace` gives the nest of a label
+    labels made, and whether the work space sufficed
     """
-    ops, kept, op_pays, op_slides, slides = plan.ops, plan.kept, plan.op_pays, plan.op_slides, plan.slides
-    pay_first, pay_last, tensors, children = plan.pay_first, plan.pay_last, plan.transfer_tensor, plan.transfer_child
-    count, stride, value, trips, fits = tables.count, tables.stride, tables.value, tables.trips, tables.fits
-    shares, all_reads, tiles = tables.share, tables.reads, tiles_of(machine, tables)
     kinds, mixtures, capacity = tracked.shape[0], mixes.shape[0], pool.shape[0]
     metrics = scale.constant.shape[0]
     for slot in range(heads.shape[0]):
         by_slot[slot] = -1
         for p in range(heads.shape[1]):
             heads[slot, p] = -1
-    sums, values, goals, paid, bounds, steps = scratch[0], scratch[1], scratch[2, :GOALS], scratch[3], scratch[4], scratch[5]
-    root = plan.root
+    values, goals, paid, bounds, steps = scratch[0], scratch[1, :GOALS], scratch[2], scratch[3], scratch[4]
     for x in range(kinds):
         pool[0, x] = 0.0
     links[0, 0], links[0, 1], links[0, 2], links[0, 3], links[0, 4] = -1, -1, 0, -1, -1
@@ -159,62 +126,30 @@ def search_labels(
     heads[root, 0] = 0
     by_slot[root] = 0
     made = 1
-    winner = np.int64(-1)
-    for slot in range(root, -1, -1):
+    for slot in range(root, 0, -1):
         label = np.int64(by_slot[slot])
         while label >= 0:
-            following = np.int64(links[label, 4])
-            if links[label, 3] == -2:
-                label = following
-                continue
-            node: Any = np.int64(links[label, 2])
-            for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
+            following, node = np.int64(links[label, 4]), np.int64(links[label, 2])
+            last_op = slot_ops[slot, 1] if links[label, 3] != -2 else np.int64(-1)
+            for o in range(slot_ops[slot, 0], last_op):
                 kind, source, rank, level = ops[o, 0], ops[o, 2], ops[o, 3], ops[o, 4]
-                if kind == END:
-                    for m in range(metrics):
-                        sums[m] = 0.0
-                    for x in range(kinds):
-                        sums[tracked[x]] = pool[label, x]
-                    cycles = scale.cycles
-                    if scale.resources:
-                        cycles = end_label(machine, plan, tables, tiles, singles, links, label)
-                    fill_goals(scale, sums, pool[label, 0], cycles, goals)
-                    if front_size >= 0:
-                        if not matched(front, front_size, goals):
-                            if front_size == front.shape[0]:
-                                return np.int64(-1), made, False, front_size
-                            front_size = insert(front, owners, front_size, goals, label)
-                        continue
-                    if beats(goals, best) or (ties and winner < 0 and not beats(best, goals)):
-                        for g in range(best.shape[0]):
-                            best[g] = goals[g]
-                        winner = label
-                    continue
-                words = 0.0
-                if kind == EXIT:
-                    for t in range(kept.shape[1]):
-                        if kept[level, t]:
-                            words = INF if not fits[level, node] else tables.filled[level, node] * tables.instances[level]
-                    if words == INF:
-                        continue
+                words = leave[level, node] if kind == EXIT else 0.0
                 for x in range(kinds):
                     paid[x] = pool[label, x]
                     for k in range(ops[o, 8], ops[o, 9]):
                         paid[x] += costs[x, op_pays[k], node]
-                    if tracked[x] == machine.buffer_metric:
+                    if tracked[x] == buffer_metric:
                         paid[x] += words
                 here, last, step = 0, 0, 1
                 if kind != EXIT and kind != PAY:
                     step = stride[rank]
                     here = (node // step) % count[rank]
                     last = count[rank] - 1
-                for there in range(here if kind in (FREE, EXIT, PAY) else here + 1, last + 1):
+                for there in range(here if kind in (FREE, EXIT, PAY) else here + 1, last + 1 if words < INF else here):
                     bound = 1
                     if there != here:
-                        if value[rank, there] % value[rank, here]:
-                            continue
                         bound = value[rank, there] // value[rank, here]
-                        if bound < ops[o, 5] or bound > ops[o, 6]:
+                        if value[rank, there] % value[rank, here] or bound < ops[o, 5] or bound > ops[o, 6]:
                             continue
                     target = node + (there - here) * step
                     if ahead[0, source, target] == INF:
@@ -222,14 +157,13 @@ def search_labels(
                     for x in range(kinds):
                         steps[x] = paid[x]
                     for s in range(ops[o, 10], ops[o, 11]):
-                        payment, at, over = slides[op_slides[s], 0], slides[op_slides[s], 1], slides[op_slides[s], 2]
-                        for q in range(pay_first[payment], pay_last[payment]):
-                            share, reads = shares[q, node], all_reads[q, node]
-                            share, reads = slid_words(
-                                tiles, tensors[q], children[q], share, reads, trips[node], at, over, node, bound
-                            )
+                        slide = op_slides[s]
+                        first = spans[slide, 0]
+                        for q in range(first, spans[slide, 1]):
+                            stays = staying[spans[slide, 2] + q - first, node]
+                            share, reads = slid(shares[q, node], all_reads[q, node], stays, 1.0 - 1.0 / bound)
                             for x in range(kinds):
-                                steps[x] += priced(rate_of(singles[tracked[x], q]), share, reads)
+                                steps[x] += priced(rate_of(rates[x, q]), np.rint(share), np.rint(reads))
                     for m in range(metrics):
                         bounds[m] = 0.0
                     for x in range(kinds):
@@ -239,15 +173,10 @@ def search_labels(
                         for y in range(kinds):
                             values[x] += mixes[x, tracked[y]] * steps[y]
                     bound_goals(scale, mixes, values, kinds, bounds, goals)
-                    if front_size >= 0:
-                        if matched(front, front_size, goals):
-                            continue
-                    elif not beats(goals, best) and not (ties and not beats(best, goals)):
-                        continue
-                    if dominated(heads, links, pool, steps, source, target):
+                    if hopeless(goals, best, ties, front, fronted) or dominated(heads, links, pool, steps, source, target):
                         continue
                     if made == capacity:
-                        return np.int64(-1), made, False, front_size
+                        return made, False
                     for x in range(kinds):
                         pool[made, x] = steps[x]
                     links[made, 0], links[made, 1], links[made, 2] = label, o, target
@@ -256,7 +185,26 @@ def search_labels(
                     by_slot[source] = made
                     made += 1
             label = following
-    return winner, made, True, front_size
+    return made, True
+
+
+@inner
+def hopeless(goals: Any, best: Any, ties: bool, front: Any, fronted: bool) -> bool:
+    """Whether a row of the front is no worse than ``goals`` in every goal; without a front, whether ``best`` comes first."""
+    if fronted:
+        for row in range(front.shape[0]):
+            better = True
+            for g in range(goals.shape[0]):
+                if front[row, g] > goals[g]:
+                    better = False
+                    break
+            if better:
+                return True
+        return False
+    for g in range(goals.shape[0]):
+        if goals[g] != best[g]:
+            return goals[g] > best[g]
+    return not ties
 
 
 @inner
@@ -286,68 +234,23 @@ def dominated(heads: Any, links: Any, pool: Any, steps: Any, slot: int, node: in
     return False
 
 
-@inner
-def end_label(machine: Machine, plan: Plan, tables: Tables, tiles: Tiles, singles: Any, links: Any, label: int) -> float:
-    """Cycles of the nest that ends in ``label``, rounded as the tool rounds them."""
-    words, trips, none = tables.words, tables.trips, tables.constant[:0]
-    begin_words(plan.innermost, tables.base, words)
+def ends(links: Any, by_slot: Any) -> Iterator[int]:
+    """The labels that reached the END and were not dropped."""
+    label = int(by_slot[0])
+    while label >= 0:
+        if links[label, 3] != -2:
+            yield label
+        label = int(links[label, 4])
+
+
+def path_to(links: Any, label: int) -> Any:
+    """The (operation, node) of the nest that ends in ``label``, innermost first."""
+    path = [(0, links[label, 2])]
     while links[label, 0] >= 0:
-        op, parent = plan.ops[links[label, 1]], int(links[label, 0])
-        node = np.int64(links[parent, 2])
-        bound = np.int64(trips[node] / trips[links[label, 2]])
-        add_words(
-            plan, tiles, machine.is_output, tables.partition, trips, tables.share, tables.reads, op, node, bound,
-            singles[:0], none, words,
-        )  # fmt: skip
+        parent = links[label, 0]
+        path.append((links[label, 1], links[parent, 2]))
         label = parent
-    return pace(machine.bandwidth, words, tables.cycles[0])
-
-
-def trace(plan: Plan, tables: Tables, links: Any, label: int) -> Any:
-    """``loops[k] = (level, rank, bound)`` of the nest that ends in ``label``, innermost first."""
-    found = []
-    while links[label, 0] >= 0:
-        parent, op = int(links[label, 0]), plan.ops[links[label, 1]]
-        bound = int(tables.trips[links[parent, 2]] / tables.trips[links[label, 2]])
-        if bound > 1:
-            found.append((op[4], op[3], bound))
-        label = parent
-    return np.array(found[::-1], dtype=np.int64).reshape(-1, 3)
-
-
-@inner
-def matched(front: Any, size: int, goals: Any) -> bool:
-    """Whether a row of the front is no worse than ``goals`` in every goal."""
-    for row in range(size):
-        better = True
-        for g in range(goals.shape[0]):
-            if front[row, g] > goals[g]:
-                better = False
-                break
-        if better:
-            return True
-    return False
-
-
-@inner
-def insert(front: Any, owners: Any, size: int, goals: Any, owner: int) -> int:
-    """Put ``goals`` into the front in place of the rows that it matches or beats; the new size."""
-    kept = 0
-    for row in range(size):
-        worse = True
-        for g in range(goals.shape[0]):
-            if front[row, g] < goals[g]:
-                worse = False
-                break
-        if not worse:
-            for g in range(goals.shape[0]):
-                front[kept, g] = front[row, g]
-            owners[kept] = owners[row]
-            kept += 1
-    for g in range(goals.shape[0]):
-        front[kept, g] = goals[g]
-    owners[kept] = owner
-    return kept + 1
+    return np.array(path[::-1], dtype=np.int64)
 
 
 @kernel

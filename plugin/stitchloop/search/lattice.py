@@ -2,144 +2,150 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
-from stitchloop.search.arrays import INF, Machine, Plan, Tables, Tiles, inner, kernel, tiles_of
+import numpy as np
+
+from stitchloop.mapspace.factors import divisors
+from stitchloop.search.arrays import INF, Machine, Plan, Tables, inner, kernel
 
 
-@inner
-def lay_lattice(machine: Machine, spatial: Any, tables: Tables) -> int:
-    """Axes of the lattice under the spatial factors ``spatial[levels, ranks]``; returns the number of nodes."""
-    levels, ranks = spatial.shape
+@lru_cache(maxsize=4096)
+def axis(rest: int, primes: tuple[int, ...]) -> tuple[Any, Any]:
+    """Divisors of ``rest``, and for each of ``primes`` the index of every divisor times the prime, or -1."""
+    own = divisors(rest)
+    index = {divisor: i for i, divisor in enumerate(own)}
+    return np.array(own), np.array([[index.get(divisor * prime, -1) for divisor in own] for prime in primes])
+
+
+def place(machine: Machine, spatial: Any, tables: Tables) -> None:
+    """What the spatial factors ``spatial[levels, ranks]`` settle at once: factors inside levels, instances, partitions."""
+    factors = tables.inner[1:]
+    np.multiply.accumulate(spatial, axis=0, out=factors)
+    outside = factors[-1] / factors
+    np.multiply.reduce(outside, axis=1, out=tables.instances)
+    for t in machine.is_output.nonzero()[0]:
+        tables.partition[:, t] = machine.words[t]
+        if machine.is_plain[t]:
+            tables.partition[:, t] /= np.multiply.reduce(outside, axis=1, where=machine.indexes[t])
+
+
+def lay_lattice(machine: Machine, tables: Tables) -> int:
+    """Axes, extents and trips under the spatial factors in ``tables.inner``; the number of nodes."""
+    left = machine.size / tables.inner[-1]
+    axes = [axis(int(rest), tuple(own)) for rest, own in zip(left.tolist(), machine.primes.tolist())]
     nodes = 1
-    for k in range(ranks - 1, -1, -1):
-        r = machine.axes[k]
-        rest = machine.size[r]
-        for i in range(levels):
-            rest //= spatial[i, r]
-        count = 0
-        for d in range(machine.divisor_count[r]):
-            if rest % machine.divisors[r, d] == 0:
-                tables.value[r, count] = machine.divisors[r, d]
-                count += 1
-        tables.count[r] = count
-        tables.stride[r] = nodes
+    for r in machine.axes[::-1].tolist():
+        values, successors = axes[r]
+        count = len(values)
+        tables.count[r], tables.stride[r] = count, nodes
+        tables.value[r, :count], tables.successor[r, :, :count] = values, successors
         nodes *= count
-        for q in range(machine.primes.shape[1]):
-            prime = machine.primes[r, q]
-            j = 0
-            for i in range(count):
-                tables.successor[r, q, i] = -1
-                if prime > 1:
-                    while j < count and tables.value[r, j] < tables.value[r, i] * prime:
-                        j += 1
-                    if j < count and tables.value[r, j] == tables.value[r, i] * prime:
-                        tables.successor[r, q, i] = j
-    for p in range(nodes):
-        tables.trips[p] = 1.0
-    for r in range(ranks):
-        k, step = tables.count[r], tables.stride[r]
-        most = float(tables.value[r, k - 1])
-        for start in range(0, nodes, k * step):
-            for i in range(k):
-                extent = float(tables.value[r, i])
-                outer = most / extent
-                for p in range(start + i * step, start + (i + 1) * step):
-                    tables.extent[r, p] = extent
-                    tables.trips[p] *= outer
+    step = nodes
+    for r in machine.axes.tolist():
+        values = axes[r][0]
+        step //= len(values)
+        tables.extent[r, :nodes].reshape(-1, len(values), step)[:] = values[:, None]
+    trips = tables.trips[:nodes]
+    np.multiply.reduce(tables.extent[:, :nodes], axis=0, out=trips)
+    np.divide(trips[-1], trips, out=trips)
+    tables.cycles[0] = trips[0]
     return nodes
 
 
 @inner
-def place(machine: Machine, spatial: Any, tables: Tables) -> None:
-    """What the spatial factors ``spatial[levels, ranks]`` settle at once: cycles, instances, partitions."""
-    levels, ranks = spatial.shape
-    cycles = 1.0
-    for r in range(ranks):
-        rest = machine.size[r]
-        tables.inner[0, r] = 1.0
-        for i in range(levels):
-            rest //= spatial[i, r]
-            tables.inner[i + 1, r] = tables.inner[i, r] * spatial[i, r]
-        cycles *= rest
-    tables.cycles[0] = cycles
-    outside = 1.0
-    for i in range(levels - 1, -1, -1):
-        tables.instances[i] = outside
-        for r in range(ranks):
-            outside *= spatial[i, r]
-    for t in range(machine.is_output.shape[0]):
-        covered = machine.words[t]
-        for i in range(levels - 1, -1, -1):
-            tables.partition[i, t] = covered
-            if machine.is_plain[t]:
-                for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1]):
-                    for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
-                        covered /= spatial[i, machine.term_rank[k]]
-
-
-@inner
-def fill_volume(tiles: Tiles, tensor: int, level: int, nodes: int, out: Any) -> None:
-    """Words of the tensor's tile at ``level``: spatial loops up to and with the level's, temporal ones as the node says."""
+def fill_lengths(
+    first: int, last: int, term_rank: Any, term_coefficient: Any, factors: Any, extent: Any, nodes: int, out: Any
+) -> None:
+    """Length of the index expression of terms ``first`` to ``last`` over ``extent`` by the spatial ``factors`` of each rank."""
+    base = 1.0
+    for k in range(first, last):
+        base -= term_coefficient[k]
     for p in range(nodes):
-        out[p] = 1.0
-    for e in range(tiles.tensor_expression[tensor], tiles.tensor_expression[tensor + 1]):
-        first, last = tiles.expression_term[e], tiles.expression_term[e + 1]
-        if last == first:
-            continue
-        if last == first + 1:
-            r = tiles.term_rank[first]
-            c = float(tiles.term_coefficient[first])
-            inner = tiles.inner[level + 1, r] * c
-            for p in range(nodes):
-                out[p] *= tiles.extent[r, p] * inner + (1.0 - c)
-            continue
+        out[p] = base
+    for k in range(first, last):
+        slope, own = term_coefficient[k] * factors[term_rank[k]], extent[term_rank[k]]
         for p in range(nodes):
-            length = 1.0
-            for k in range(first, last):
-                r = tiles.term_rank[k]
-                length += tiles.term_coefficient[k] * (tiles.extent[r, p] * tiles.inner[level + 1, r] - 1.0)
-            out[p] *= length
-
-
-@inner
-def count_words(machine: Machine, plan: Plan, spatial: Any, tables: Tables, nodes: int) -> None:
-    """Fill the words of every transfer and the tiles kept, for every node."""
-    levels, tiles = spatial.shape[0], tiles_of(machine, tables)
-    for i in range(levels):
-        if not plan.kept[i].any():
-            continue
-        for p in range(nodes):
-            tables.filled[i, p] = 0.0
-        if machine.capacity[i] == INF:
-            for p in range(nodes):
-                tables.fits[i, p] = True
-            continue
-        for t in range(machine.is_output.shape[0]):
-            if plan.kept[i, t]:
-                fill_volume(tiles, t, i, nodes, tables.scratch)
-                for p in range(nodes):
-                    tables.filled[i, p] += tables.scratch[p]
-        most, least = machine.capacity[i], machine.least[i]
-        for p in range(nodes):
-            tables.fits[i, p] = tables.filled[i, p] <= most and tables.filled[i, p] >= least
-    for q in range(plan.transfer_tensor.shape[0]):
-        t, child = plan.transfer_tensor[q], plan.transfer_child[q]
-        if child < 0:
-            for p in range(nodes):
-                tables.share[q, p] = 0.0
-                tables.reads[q, p] = tables.cycles[0] * tables.different[q]
-            continue
-        fill_volume(tiles, t, child, nodes, tables.share[q])
-        for p in range(nodes):
-            tables.share[q, p] *= tables.trips[p]
-            tables.reads[q, p] = tables.share[q, p] * tables.different[q]
+            out[p] += slope * own[p]
 
 
 @kernel
+def count_words(
+    kept: Any, capacity: Any, least: Any, tensors: Any, children: Any, tensor_expression: Any, expression_term: Any,
+    term_rank: Any, term_coefficient: Any, factors: Any, extent: Any, trips: Any, different: Any, nodes: int, lengths: Any,
+    tile: Any, filled: Any, leave: Any, share: Any, reads: Any,
+) -> None:  # fmt: skip
+    """Words of every kept tile (spatial loops up to and with the level's, temporal ones as the node says) and transfer."""
+    for level in range(kept.shape[0]):
+        held, total, most = False, filled[level], capacity[level]
+        for p in range(nodes):
+            total[p] = 0.0
+        for tensor in range(kept.shape[1]):
+            if not kept[level, tensor]:
+                continue
+            held, own = True, tile[level, tensor]
+            for p in range(nodes):
+                own[p] = 1.0
+            for e in range(tensor_expression[tensor], tensor_expression[tensor + 1]):
+                first, last = expression_term[e], expression_term[e + 1]
+                fill_lengths(first, last, term_rank, term_coefficient, factors[level + 1], extent, nodes, lengths)
+                for p in range(nodes):
+                    own[p] *= lengths[p]
+            for p in range(nodes if most < INF else 0):
+                total[p] += own[p]
+        for p in range(nodes):
+            leave[level, p] = INF if held and (total[p] > most or total[p] < least[level]) else 0.0
+    for q in range(tensors.shape[0]):
+        late, own = children[q] < 0, tile[children[q], tensors[q]]
+        for p in range(nodes):
+            share[q, p] = 0.0 if late else own[p] * trips[p]
+            reads[q, p] = (trips[0] if late else share[q, p]) * different[q]
+
+
+@kernel
+def fill_staying(
+    slides: Any, spans: Any, tensors: Any, children: Any, tensor_expression: Any, expression_term: Any, term_rank: Any,
+    term_coefficient: Any, factors: Any, extent: Any, nodes: int, lengths: Any, staying: Any,
+) -> None:  # fmt: skip
+    """Share of each tile that a whole loop over a slide's rank at the slide's level leaves in the child."""
+    for slide in range(slides.shape[0]):
+        level, rank = slides[slide, 1], slides[slide, 2]
+        moved = extent[rank]
+        for q in range(spans[slide, 0], spans[slide, 1]):
+            out, tensor = staying[spans[slide, 2] + q - spans[slide, 0]], tensors[q]
+            for p in range(nodes):
+                out[p] = 1.0
+            for e in range(tensor_expression[tensor], tensor_expression[tensor + 1]):
+                first, last = expression_term[e], expression_term[e + 1]
+                distance = 0.0
+                for k in range(first, last):
+                    if term_rank[k] == rank:
+                        distance = term_coefficient[k] * factors[level + 1, rank]
+                if distance == 0.0:
+                    continue
+                fill_lengths(first, last, term_rank, term_coefficient, factors[children[q] + 1], extent, nodes, lengths)
+                for p in range(nodes):
+                    out[p] *= max(0.0, lengths[p] - distance * moved[p]) / lengths[p]
+
+
 def lay(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> int:
     """Fill what the spatial factors ``spatial[levels, ranks]`` and ``tables.different`` settle; the number of nodes."""
     place(machine, spatial, tables)
-    nodes = lay_lattice(machine, spatial, tables)
-    count_words(machine, plan, spatial, tables, nodes)
+    nodes = lay_lattice(machine, tables)
+    terms = machine.tensor_expression, machine.expression_term, machine.term_rank, machine.term_coefficient
+    words = tables.tile, tables.filled, tables.leave, tables.share, tables.reads
+    tiles = (*terms, tables.inner, tables.extent)
+    count_words(
+        plan.kept, machine.capacity, machine.least, plan.transfer_tensor, plan.transfer_child, *tiles, tables.trips,
+        tables.different, nodes, tables.scratch[0], *words,
+    )  # fmt: skip
+    if len(plan.slides):
+        tensors, children = plan.transfer_tensor, plan.transfer_child
+        fill_staying(plan.slides, plan.spans, tensors, children, *tiles, nodes, tables.scratch[0], tables.staying)
     return nodes
+
+
+def price_of_leaving(tables: Tables, price: float) -> Any:
+    """``float64[levels, nodes]``: what leaving a level costs at ``price`` per word kept in an instance."""
+    return tables.leave + (price * tables.instances)[:, None] * tables.filled if price != 0.0 else tables.leave

@@ -130,10 +130,12 @@ def build_plan(program: Program, levels: int) -> Plan:
     for t, own in enumerate(transfers.kept):
         kept[list(own), t] = True
     as_int: Any = lambda numbers: np.array(numbers, dtype=np.int64)  # noqa: E731
+    runs = [(program.pay_first[payment], program.pay_last[payment]) for payment in program.slides[:, 0]]
+    spans = [(first, last, sum(b - a for a, b in runs[:s])) for s, (first, last) in enumerate(runs)]
     return Plan(
         kept, as_int(transfers.tensor), as_int(transfers.child), as_int(transfers.parent),
         as_int([own[0] for own in transfers.kept]), as_int(transfers.late), program.ops, program.op_pays, program.op_slides,
-        program.pay_first, program.pay_last, program.slides, program.slot_ops, program.root,
+        program.pay_first, program.pay_last, program.slides, as_int(spans).reshape(-1, 3), program.slot_ops, program.root,
     )  # fmt: skip
 
 
@@ -144,7 +146,7 @@ def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> T
         still.append(still[-1] and all(limits.high == 1 for limits in level.temporal.factors.values()))
     still.pop()
     ranks, levels = len(machine.size), len(machine.block)
-    transfers = len(plan.transfer_tensor)
+    transfers, sliding = len(plan.transfer_tensor), int((plan.spans[:, 1] - plan.spans[:, 0]).sum())
     return Tables(
         count=np.zeros(ranks, dtype=np.int64),
         value=np.ones((ranks, machine.divisors.shape[1]), dtype=np.int64),
@@ -155,19 +157,21 @@ def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> T
         partition=np.zeros((levels, len(machine.is_output))),
         extent=np.zeros((ranks, nodes)),
         trips=np.zeros(nodes),
+        tile=np.zeros((levels, len(machine.is_output), nodes)),
         share=np.zeros((transfers, nodes)),
         reads=np.zeros((transfers, nodes)),
-        fits=np.zeros((levels, nodes), dtype=np.bool_),
         filled=np.zeros((levels, nodes)),
+        leave=np.zeros((levels, nodes)),
         cycles=np.zeros(1),
         still=np.array(still, dtype=np.bool_),
         different=np.ones(transfers),
+        staying=np.zeros((sliding, nodes)),
         slide_start=np.zeros(len(plan.slides), dtype=np.int64),
+        slide_values=np.zeros(slide_values(machine, plan, nodes)),
         value_of_transfer=np.zeros((transfers, nodes)),
         constant=np.zeros(len(machine.weights)),
         base=np.zeros((len(machine.is_output), 2)),
-        words=np.zeros((levels, len(machine.is_output), 2)),
-        scratch=np.zeros(nodes),
+        scratch=np.zeros((2, nodes)),
     )
 
 

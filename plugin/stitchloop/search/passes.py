@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from stitchloop.search.arrays import INF, inner, kernel
-from stitchloop.search.program import END, EXIT, FREE, PAY
+from stitchloop.search.program import END, EXIT, FREE, PAY, SLIDE, STEP
 
 
 @inner
 def run_loop(
-    op: Any, value: Any, count: int, step: int, nodes: int, cost: Any, origin: Any,
-    own: Any, starts: Any, slides: Any, target: Any,
+    least: int, most: int, value: Any, count: int, step: int, nodes: int, cost: Any, origin: Any,
+    own: Any, starts: Any, slides: Any, sums: Any, target: Any,
 ) -> None:  # fmt: skip
-    """Operation ``op``: pay ``cost`` and the slides ``own``, and loop over a rank of ``count`` divisors ``step`` nodes apart."""
-    least, most = op[5], op[6]
+    """Pay ``cost`` and the slides ``own``, and loop over a rank of ``count`` divisors ``step`` nodes apart."""
     at = 0
     for start in range(0, nodes, count * step):
         for i in range(count):
@@ -24,91 +23,73 @@ def run_loop(
                 bound = value[j] // value[i]
                 if bound >= least and bound <= most:
                     here, there = start + i * step, start + j * step
-                    if own.shape[0] == 0:
+                    for k in range(step):
+                        sums[k] = cost[here + k] + origin[there + k]
+                    for slide in own:
+                        one = starts[slide] + at
                         for k in range(step):
-                            target[here + k] = min(target[here + k], cost[here + k] + origin[there + k])
-                    elif own.shape[0] == 1:
-                        one = starts[own[0]] + at
-                        for k in range(step):
-                            total = cost[here + k] + origin[there + k] + slides[one + k]
-                            target[here + k] = min(target[here + k], total)
-                    else:
-                        for k in range(step):
-                            total = cost[here + k] + origin[there + k]
-                            for slide in own:
-                                total += slides[starts[slide] + at + k]
-                            target[here + k] = min(target[here + k], total)
+                            sums[k] += slides[one + k]
+                    for k in range(step):
+                        target[here + k] = min(target[here + k], sums[k])
                 at += step
 
 
 @kernel
 def run_program(
-    ops: Any, kept: Any, op_pays: Any, op_slides: Any, primes: Any, axes: Any, successors: Any, fits: Any, filled: Any,
-    buffers: Any, starts: Any, nodes: int, payments: Any, slides: Any, relaxed: bool, cost: Any, slots: Any,
+    ops: Any, op_pays: Any, op_slides: Any, counts: Any, strides: Any, values: Any, successors: Any, leave: Any, starts: Any,
+    nodes: int, payments: Any, slides: Any, relaxed: bool, scratch: Any, slots: Any,
 ) -> None:  # fmt: skip
     """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest.
 
-    ``payments`` and ``slides`` are priced; with ``relaxed``, slides by lower bounds over all bounds. ``buffers[level]`` is the
-    cost of keeping a word in all instances, ``axes`` are ``Tables.count``, ``stride`` and ``value``, ``cost`` is work space.
+    ``payments`` and ``slides`` are priced; with ``relaxed``, slides by lower bounds over all bounds. ``leave[level, node]`` is
+    the cost of leaving a level, ``scratch[2, nodes]`` is work space.
     """
-    counts, strides, values = axes
+    cost, sums = scratch[0], scratch[1]
     for o in range(ops.shape[0]):
         op = ops[o]
-        kind, rank, level = op[0], op[3], op[4]
+        kind, rank = op[0], op[3]
         target, origin = slots[op[1]], slots[op[2]]
         count, step, value = counts[rank], strides[rank], values[rank]
-        if kind == END:
+        if op[7]:
             for p in range(nodes):
                 target[p] = INF
+        if kind == END:
             target[nodes - 1] = 0.0
-        elif kind == EXIT:
-            held = False
-            for t in range(kept.shape[1]):
-                held |= kept[level, t]
-            for p in range(nodes):
-                target[p] = origin[p]
-            if held:
-                fitting, words, price = fits[level], filled[level], buffers[level]
-                for p in range(nodes):
-                    target[p] = target[p] if fitting[p] else INF
-                if price != 0.0:
-                    for p in range(nodes):
-                        target[p] += price * words[p]
         elif kind == FREE:
             for p in range(nodes):
                 target[p] = origin[p]
-            for q in range(primes.shape[1]):
-                successor = successors[rank, q]
-                if primes[rank, q] == 0:
-                    break
+            for q in range(successors.shape[1]):
+                if successors[rank, q, 0] < 0:
+                    continue
                 for start in range(0, nodes, count * step):
                     for i in range(count - 1, -1, -1):
-                        here, there = start + i * step, start + successor[i] * step
+                        here, there = start + i * step, start + successors[rank, q, i] * step
                         if there >= start:
                             for k in range(step):
                                 target[here + k] = min(target[here + k], target[there + k])
         else:
-            if op[7]:
-                for p in range(nodes):
-                    target[p] = INF
+            level, first, last = op[4], op[10], op[11]
             for p in range(nodes):
-                cost[p] = origin[p] if kind == PAY else 0.0
+                cost[p] = 0.0 if kind in (STEP, SLIDE) else origin[p]
+            if kind == EXIT:
+                for p in range(nodes):
+                    cost[p] += leave[level, p]
             for k in range(op[8], op[9]):
                 paid = payments[op_pays[k]]
                 for p in range(nodes):
                     cost[p] += paid[p]
-            own = op_slides[op[10] : op[11]]
             if relaxed:
-                for slide in own:
-                    at = starts[slide]
+                for s in range(first, last):
+                    at = starts[op_slides[s]]
                     for p in range(nodes):
                         cost[p] += slides[at + p]
-                own = own[:0]
-            if kind == PAY:
+                first = last
+            if kind in (PAY, EXIT):
                 for p in range(nodes):
                     target[p] = min(target[p], cost[p])
             elif relaxed and op[12]:
                 for p in range(nodes):
                     target[p] = min(target[p], cost[p] + origin[p])
             else:
-                run_loop(op, value, count, step, nodes, cost, origin, own, starts, slides, target)
+                own = op_slides[first:last]
+                run_loop(op[5], op[6], value, count, step, nodes, cost, origin, own, starts, slides, sums, target)

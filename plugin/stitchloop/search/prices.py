@@ -9,44 +9,40 @@ import numpy as np
 from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan, inner, kernel
 
 
-@inner
-def fill_rates(machine: Machine, plan: Plan, instances: Any, partition: Any, mix: Any, rates: Any) -> None:
-    """``rates[transfer]``: what one word costs in the mixture ``mix`` (a weight per metric) of metrics; see :func:`rate_of`."""
-    weights, block, per_instance, is_output = machine.weights, machine.block, machine.per_instance, machine.is_output
-    tensors, children, parents = plan.transfer_tensor, plan.transfer_child, plan.transfer_parent
-    for q in range(tensors.shape[0]):
-        t, child, parent = tensors[q], children[q], parents[q]
-        fed, output = 1.0 if child >= 0 else 0.0, 1.0 if is_output[t] else 0.0
-        own, outer = instances[child] * fed, instances[parent]
-        row = rates[q]
-        row[0] = mix[ENERGY] * weights[ENERGY, child, FILL] * own
-        row[1] = mix[ENERGY] * weights[ENERGY, parent, READ] * outer
-        row[2] = mix[ENERGY] * weights[ENERGY, parent, UPDATE] * outer * output
-        row[3], row[4] = block[child], block[parent]
-        row[5], row[6] = partition[child, t] * output * fed, partition[parent, t] * output
-        row[7], row[8], row[9] = 0.0, 0.0, 0.0
-        for m in range(1, mix.shape[0]):
-            if mix[m] != 0.0:
-                if per_instance[m]:
-                    own, outer = fed, 1.0
-                else:
-                    own, outer = instances[child] * fed, instances[parent]
-                row[7] += mix[m] * weights[m, child, FILL] * own
-                row[8] += mix[m] * weights[m, parent, READ] * outer
-                if output != 0.0:
-                    row[9] += mix[m] * weights[m, parent, UPDATE] * outer
+def rate_metrics(machine: Machine, plan: Plan, instances: Any, partition: Any, mixes: Any, rates: Any) -> None:
+    """``rates[mixture, transfer]``: what one word costs in each of ``mixes[*, metrics]`` of metrics; see :func:`rate_of`."""
+    fill_rates(
+        machine.weights, machine.block, machine.per_instance, machine.is_output, plan.transfer_tensor, plan.transfer_child,
+        plan.transfer_parent, instances, partition, mixes, rates,
+    )  # fmt: skip
 
 
 @kernel
-def rate_metrics(machine: Machine, plan: Plan, instances: Any, partition: Any, mixes: Any, singles: Any) -> None:
-    """``singles[mixture]``: :func:`fill_rates` of every one of ``mixes``."""
-    for m in range(mixes.shape[0]):
-        fill_rates(machine, plan, instances, partition, mixes[m], singles[m])
+def fill_rates(
+    weights: Any, block: Any, per_instance: Any, is_output: Any, tensors: Any, children: Any, parents: Any, instances: Any,
+    partition: Any, mixes: Any, rates: Any,
+) -> None:  # fmt: skip
+    """``rates[mixture, transfer]``; see :func:`rate_metrics`."""
+    for x in range(mixes.shape[0]):
+        for q in range(tensors.shape[0]):
+            t, child, parent, row = tensors[q], children[q], parents[q], rates[x, q]
+            fed, output = 1.0 if child >= 0 else 0.0, 1.0 if is_output[t] else 0.0
+            for k in range(10):
+                row[k] = 0.0
+            row[3], row[4] = block[child], block[parent]
+            row[5], row[6] = partition[child, t] * output * fed, partition[parent, t] * output
+            for m in range(mixes.shape[1]):
+                price, at = mixes[x, m], 0 if m == ENERGY else 7
+                own, outer = (fed, 1.0) if per_instance[m] else (instances[child] * fed, instances[parent])
+                if price != 0.0:
+                    row[at] += price * weights[m, child, FILL] * own
+                    row[at + 1] += price * weights[m, parent, READ] * outer
+                    row[at + 2] += price * weights[m, parent, UPDATE] * outer * output
 
 
 @inner
 def rate_of(row: Any) -> Any:
-    """A row of :func:`fill_rates` as scalars.
+    """A row of :func:`rate_metrics` as scalars.
 
     They are the energies of a fill, a read and an update over all instances, the words of a vector at child and parent, the
     words of an output whose first read is elided at child and parent, and the linear costs of a fill, a read, an update.
@@ -59,6 +55,14 @@ def priced(rate: Any, share: float, reads: float) -> float:
     """Cost of a transfer at a :func:`rate_of`: ``share`` words to one child, ``reads`` words from the parent, per instance."""
     fill, read, update, inside, outside, own, whole, linear_fill, linear_read, linear_update = rate
     fills, again = max(0.0, share - own), max(0.0, reads - whole)
+    energy = fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(reads / outside)
+    return energy + linear_fill * fills + linear_read * again + linear_update * reads
+
+
+def costs_of(rates: Any, shares: Any, reads: Any) -> Any:
+    """:func:`priced` of many transfers at rows of rates."""
+    fill, read, update, inside, outside, own, whole, linear_fill, linear_read, linear_update = np.moveaxis(rates, -1, 0)
+    fills, again = np.maximum(0.0, shares - own), np.maximum(0.0, reads - whole)
     energy = fill * np.ceil(fills / inside) + read * np.ceil(again / outside) + update * np.ceil(reads / outside)
     return energy + linear_fill * fills + linear_read * again + linear_update * reads
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stitchloop.search import lattice
-from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables, tiles_of
+from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
 from stitchloop.search.constants import different_tiles, settle_tensor, spread_nodes
 from stitchloop.search.labels import GOAL_CYCLES, GOAL_EDP, GOAL_ENERGY, GOAL_METRIC, Scale
 from stitchloop.search.passes import run_program
@@ -27,8 +27,6 @@ class Space(NamedTuple):
     """float64[metrics, transfers, 10]."""
     payments: Any
     """float64[payments, nodes]."""
-    slides: Any
-    """float64[*]."""
     slots: Any
     """float64[slots, nodes]."""
 
@@ -97,18 +95,18 @@ def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: An
 
 def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, nodes: int, slides: int, slots: Any) -> float:
     """Costs-to-go of every slot in the mixture ``mix`` of metrics; that of the whole nest. Exact, or with cheaper slides."""
-    axes, share, reads, starts = (tables.count, tables.stride, tables.value), tables.share, tables.reads, tables.slide_start
+    axes, share, reads = (tables.count, tables.stride, tables.value), tables.share, tables.reads
     rate_metrics(machine, plan, tables.instances, tables.partition, mix[None], space.rates[None])
     value_payments(plan.pay_first, plan.pay_last, space.rates, share, reads, nodes, tables.value_of_transfer, space.payments)
     if len(plan.slides):
         value_slides(
-            plan.slides, plan.pay_first, plan.pay_last, plan.transfer_tensor, plan.transfer_child, tiles_of(machine, tables),
-            axes, space.rates, share, reads, nodes, slides, tables.scratch, starts, space.slides,
+            plan.slides, plan.spans, *axes, space.rates, share, reads, tables.staying, nodes, slides,
+            tables.slide_start, tables.slide_values,
         )  # fmt: skip
+    leave = lattice.price_of_leaving(tables, mix[machine.buffer_metric])
     run_program(
-        plan.ops, plan.kept, plan.op_pays, plan.op_slides, machine.primes, axes, tables.successor, tables.fits, tables.filled,
-        mix[machine.buffer_metric] * tables.instances, starts, nodes, space.payments, space.slides, slides != EXACT,
-        tables.scratch, slots,
+        plan.ops, plan.op_pays, plan.op_slides, *axes, tables.successor, leave, tables.slide_start, nodes,
+        space.payments, tables.slide_values, slides != EXACT, tables.scratch, slots,
     )  # fmt: skip
     return float(slots[plan.root, 0])
 

@@ -10,13 +10,11 @@ import numpy as np
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import labels, scan
 from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
-from stitchloop.search.machine import build_tables, slide_values
+from stitchloop.search.lattice import price_of_leaving
+from stitchloop.search.machine import build_tables
 from stitchloop.search.prices import rate_metrics
 from stitchloop.search.slides import EXACT
-from stitchloop.search.walk import walk
-
-LOOPS = 256
-"""Most loops of a nest; a nest has at most ranks x levels."""
+from stitchloop.search.walk import Moves, walk
 
 LABELS = 100_000
 """First size of the label search's work space; it is enlarged when it does not suffice."""
@@ -32,7 +30,6 @@ def workspace(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> tupl
         np.zeros((transfers, 10)),
         np.zeros((len(machine.weights), transfers, 10)),
         np.zeros((payments, nodes)),
-        np.zeros(slide_values(machine, plan, nodes)),
         np.zeros((len(plan.slot_ops), nodes)),
     )
     return build_tables(space, machine, plan, nodes), own
@@ -76,7 +73,7 @@ class Settler:
         tables, nodes, rates = self.tables, self.nodes, self.space.singles[metric]
         total = float(tables.constant[metric])
         for q, child in enumerate(self.plan.transfer_child):
-            fits = tables.fits[child, :nodes] if child >= 0 else np.ones(nodes, dtype=np.bool_)
+            fits: Any = tables.leave[child, :nodes] == 0.0 if child >= 0 else np.ones(nodes, dtype=np.bool_)
             if rates[q, 7:10].any() and fits.any():
                 share, reads = tables.share[q, :nodes][fits], tables.reads[q, :nodes][fits]
                 fills, again = np.maximum(share - rates[q, 5], 0.0), np.maximum(reads - rates[q, 6], 0.0)
@@ -97,13 +94,11 @@ class Settler:
         self.mixes.append(weights)
         if least == np.inf:
             return None
-        sums, loops, goals = np.zeros(len(self.eye)), np.zeros((LOOPS, 3), dtype=np.int64), np.zeros(labels.GOALS)
-        length, cycles = walk(
-            self.machine, self.plan, self.tables, self.space.rates, self.space.singles, self.space.payments, table, sums, loops
-        )
-        labels.fill_goals(self.scale, sums, sums[ENERGY], cycles, goals)
-        self.sums.append(sums)
-        return goals, loops[:length].copy()
+        nest = walk(self.machine, self.plan, self.tables, self.space.singles, self.space.payments, table)
+        goals = np.zeros(labels.GOALS)
+        labels.fill_goals(self.scale, nest.sums, nest.sums[ENERGY], nest.cycles, goals)
+        self.sums.append(nest.sums)
+        return goals, nest.loops
 
     def bounds(self) -> Any:
         """Bounds on the goals from all mixtures made so far; all tracked metrics must be among them."""
@@ -135,28 +130,61 @@ class Settler:
         Of a front the first ``size`` rows are given; their loops are None. Returns None when ``most_bytes`` of work space do
         not suffice.
         """
-        capacity, rows_capacity, made_in_all = LABELS, 4 * max(size, 16), 0
+        capacity, made_in_all = LABELS, 0
         heads = np.empty((len(self.plan.slot_ops), self.nodes), dtype=np.int32)
         by_slot = np.empty(len(self.plan.slot_ops), dtype=np.int32)
-        scratch = np.zeros((6, max(labels.GOALS, len(self.eye), len(self.mixes))))
+        scratch = np.zeros((5, max(labels.GOALS, len(self.eye), len(self.mixes))))
         mixes, slots, costs = np.array(self.mixes), self.tables_of_mixes[: len(self.mixes)], np.array(self.costs)
+        plan, tables, rows = self.plan, self.tables, front[: max(size, 0)]
+        leave = price_of_leaving(tables, 1.0)
         while capacity * (8 * len(self.tracked) + 20) <= most_bytes:
             pool, links = np.empty((capacity, len(self.tracked))), np.empty((capacity, 5), dtype=np.int32)
-            goals, rows = best.copy(), np.zeros((rows_capacity, labels.GOALS))
-            rows[: max(size, 0)] = front[: max(size, 0)]
-            owners = np.full(rows_capacity, -1, dtype=np.int64)
-            winner, made, sufficed, grown = labels.search_labels(
-                self.machine, self.plan, self.tables, self.scale, self.tracked, self.space.singles, costs, mixes, slots,
-                self.nodes, heads, pool, links, by_slot, scratch, goals, ties, rows, size, owners,
+            made, sufficed = labels.extend_labels(
+                plan.ops, plan.slot_ops, plan.op_pays, plan.op_slides, plan.spans, plan.root,
+                tables.count, tables.stride, tables.value, leave, tables.share, tables.reads, tables.staying,
+                self.scale, self.machine.buffer_metric, self.tracked, self.space.singles[self.tracked], costs, mixes, slots,
+                heads, pool, links, by_slot, scratch, best, ties, rows, size >= 0,
             )  # fmt: skip
             made_in_all += int(made)
             if sufficed:
-                ends = owners[:grown] if size >= 0 else [winner] if winner >= 0 else []
-                return (rows[:grown] if size >= 0 else goals), [self._trace(links, end) for end in ends], made_in_all
-            capacity, rows_capacity = capacity * 4, rows_capacity * 4
+                found = [(pool[label], labels.path_to(links, label)) for label in labels.ends(links, by_slot)]
+                chosen = self._best(found, best, ties) if size < 0 else self._front(found, rows)
+                return *chosen, made_in_all
+            capacity *= 4
         return None
 
-    def _trace(self, links: Any, label: int) -> Any:
-        if label < 0:
-            return None
-        return labels.trace(self.plan, self.tables, links, label)
+    def _goals(self, paid: Any, moves: Moves | None) -> Any:
+        """Goals of a nest that pays ``paid`` in the tracked metrics; lower bounds on them without its ``moves``."""
+        sums, goals = np.zeros(len(self.eye)), np.zeros(labels.GOALS)
+        sums[self.tracked] = paid
+        if moves is None:
+            labels.rate(self.scale, sums, paid[0], goals)
+        else:
+            cycles = moves.cycles(self.machine, self.tables, self.plan) if self.task.resources else self.scale.cycles
+            labels.fill_goals(self.scale, sums, paid[0], cycles, goals)
+        return goals
+
+    def _best(self, found: list[tuple[Any, Any]], best: Any, ties: bool) -> tuple[Any, list[Any]]:
+        """(goals, [loops]) of the first of the nests that come before ``best`` and all others; with ``ties`` also if equal."""
+        loops: list[Any] = []
+        for paid, path in found:
+            if tuple(self._goals(paid, None)) <= tuple(best):
+                moves = Moves(self.plan, self.tables, path)
+                goals = self._goals(paid, moves)
+                if tuple(goals) < tuple(best) or (ties and not loops and tuple(goals) == tuple(best)):
+                    best, loops = goals, [moves.as_loops()]
+        return best, loops
+
+    def _front(self, found: list[tuple[Any, Any]], front: Any) -> tuple[Any, list[Any]]:
+        """(front, loops per row) with the nests added that no other one matches or beats; loops of given rows are None."""
+        loops: list[Any] = [None] * len(front)
+        for paid, path in found:
+            if (front <= self._goals(paid, None)).all(axis=1).any():
+                continue
+            moves = Moves(self.plan, self.tables, path)
+            goals = self._goals(paid, moves)
+            if not (front <= goals).all(axis=1).any():
+                kept = (front < goals).any(axis=1)
+                front = np.concatenate([front[kept], goals[None]])
+                loops = [own for own, keep in zip(loops, kept) if keep] + [moves.as_loops()]
+        return front, loops

@@ -2,160 +2,144 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stitchloop.search.arrays import INF, Machine, Plan, Tables, Tiles, inner, kernel, tiles_of
-from stitchloop.search.prices import priced, rate_of
-from stitchloop.search.program import END, EXIT, FREE, PAY, SLIDE
-from stitchloop.search.slides import slid_words
-
-
-@inner
-def begin_words(innermost: Any, base: Any, words: Any) -> None:
-    """Start ``words`` with what the compute units move."""
-    for i in range(words.shape[0]):
-        for t in range(words.shape[1]):
-            inside = 1.0 if i == innermost[t] else 0.0
-            words[i, t, 0], words[i, t, 1] = base[t, 0] * inside, base[t, 1] * inside
-
-
-@inner
-def add_words(
-    plan: Plan, tiles: Tiles, is_output: Any, partition: Any, trips: Any, shares: Any, all_reads: Any,
-    op: Any, node: int, bound: int, singles: Any, sums: Any, words: Any,
-) -> None:  # fmt: skip
-    """Add what operation ``op`` at ``node`` moves to ``words``, and what that costs at the rates ``singles[metric]`` to ``sums``.
-
-    ``bound`` is that of its loop.
-    """
-    pays = op[9] - op[8]
-    for k in range(pays + op[11] - op[10]):
-        slide = np.int64(-1)
-        if k < pays:
-            payment = plan.op_pays[op[8] + k]
-        else:
-            slide = plan.op_slides[op[10] + k - pays]
-            payment = plan.slides[slide, 0]
-        for q in range(plan.pay_first[payment], plan.pay_last[payment]):
-            t, child, parent = plan.transfer_tensor[q], plan.transfer_child[q], plan.transfer_parent[q]
-            share, reads = shares[q, node], all_reads[q, node]
-            if slide >= 0:
-                level, rank = plan.slides[slide, 1], plan.slides[slide, 2]
-                share, reads = slid_words(tiles, t, child, share, reads, trips[node], level, rank, node, bound)
-            for m in range(singles.shape[0]):
-                sums[m] += priced(rate_of(singles[m, q]), share, reads)
-            if is_output[t]:
-                words[parent, t, 0] += max(0.0, reads - partition[parent, t])
-                words[parent, t, 1] += reads
-                if child >= 0:
-                    words[child, t, 1] += max(0.0, share - partition[child, t])
-            else:
-                words[parent, t, 0] += reads
-                if child >= 0:
-                    words[child, t, 1] += share
-
-
-@inner
-def pace(bandwidth: Any, words: Any, cycles: float) -> float:
-    """Cycles of the nest that moves ``words``, in the order of operations in which the tool rounds."""
-    longest = cycles
-    for i in range(bandwidth.shape[0]):
-        read, write = 0.0, 0.0
-        for t in range(words.shape[1]):
-            read += words[i, t, 0] / cycles
-            write += words[i, t, 1] / cycles
-        slowdown = 1.0
-        if read > 0.0:
-            slowdown = min(slowdown, bandwidth[i, 0] / read)
-        if write > 0.0:
-            slowdown = min(slowdown, bandwidth[i, 1] / write)
-        if write + read > 0.0:
-            slowdown = min(slowdown, bandwidth[i, 2] / (write + read))
-        longest = max(longest, np.ceil(cycles / slowdown))
-    return longest
-
-
-@inner
-def next_step(
-    plan: Plan, tiles: Tiles, trips: Any, shares: Any, all_reads: Any, count: Any, stride: Any, value: Any,
-    rates: Any, payments: Any, slots: Any, slot: int, node: int,
-) -> tuple[int, int]:  # fmt: skip
-    """A cheapest operation of ``slot`` at ``node``, of equal ones the first, and the node it leads to; -1 when none is valid."""
-    ops = plan.ops
-    best = INF
-    chosen: Any = np.int64(-1)
-    target: Any = np.int64(node)
-    for o in range(plan.slot_ops[slot, 0], plan.slot_ops[slot, 1]):
-        op = ops[o]
-        kind, source, rank = op[0], op[2], op[3]
-        if kind == END:
-            return o, node
-        cost = 0.0
-        for k in range(op[8], op[9]):
-            cost += payments[plan.op_pays[k], node]
-        loops, step, i, last = kind != EXIT and kind != PAY, stride[rank], np.int64(0), np.int64(0)
-        if loops:
-            i, last = (node // step) % count[rank], count[rank] - 1
-        for j in range(i + 1 if loops and kind != FREE else i, last + 1):
-            bound = value[rank, j] // value[rank, i]
-            if loops and (value[rank, j] % value[rank, i] or bound < op[5] or bound > op[6]):
-                continue
-            there = node + (j - i) * step
-            total = cost + slots[source, there]
-            if total >= best:
-                continue
-            if kind == SLIDE:
-                for s in range(op[10], op[11]):
-                    slide = plan.op_slides[s]
-                    payment, level, loop = plan.slides[slide, 0], plan.slides[slide, 1], plan.slides[slide, 2]
-                    price = 0.0
-                    for q in range(plan.pay_first[payment], plan.pay_last[payment]):
-                        t, child = plan.transfer_tensor[q], plan.transfer_child[q]
-                        share, reads = shares[q, node], all_reads[q, node]
-                        share, reads = slid_words(tiles, t, child, share, reads, trips[node], level, loop, node, bound)
-                        price += priced(rate_of(rates[q]), share, reads)
-                    total += price
-            if total < best:
-                best, chosen, target = total, o, there
-    return chosen, target
+from stitchloop.search.arrays import INF, Machine, Plan, Tables, kernel
+from stitchloop.search.prices import costs_of
+from stitchloop.search.program import END, EXIT, FREE, PAY
+from stitchloop.search.slides import slid
 
 
 @kernel
-def walk(
-    machine: Machine, plan: Plan, tables: Tables, rates: Any, singles: Any, payments: Any, slots: Any, sums: Any, loops: Any
-) -> tuple[int, float]:
-    """Follow a cheapest nest through filled slots; of equal ways the first.
+def follow(
+    ops: Any, slot_ops: Any, op_pays: Any, op_slides: Any, counts: Any, strides: Any, values: Any, starts: Any, payments: Any,
+    slides: Any, slots: Any, root: int, path: Any,
+) -> int:  # fmt: skip
+    """``path[k] = (operation, node)`` of a cheapest nest through exact ``slots``, of equal ways the first, to the END.
 
-    ``loops[k] = (level, rank, bound)``, innermost first; returns how many, or -1 when there is no valid nest, and the cycles.
-    ``sums[metric]`` gets what the nest costs in every metric, constants left out; ``singles[metric]`` are its rates.
+    Returns the number of operations, END among them.
     """
-    ops, tiles, words, trips, kept = plan.ops, tiles_of(machine, tables), tables.words, tables.trips, plan.kept
-    share, reads, partition = tables.share, tables.reads, tables.partition
-    for m in range(sums.shape[0]):
-        sums[m] = 0.0
-    begin_words(plan.innermost, tables.base, words)
-    slot: Any = np.int64(plan.root)
+    slot: Any = np.int64(root)
     node: Any = np.int64(0)
-    found: Any = np.int64(0)
-    while True:
-        o, target = next_step(
-            plan, tiles, trips, share, reads, tables.count, tables.stride, tables.value, rates, payments, slots, slot, node
-        )
-        if o < 0:
-            return -1, 0.0
-        op = ops[o]
-        if op[0] == END:
-            return found, pace(machine.bandwidth, words, tables.cycles[0])
-        bound = np.int64(trips[node] / trips[target])
-        add_words(plan, tiles, machine.is_output, partition, trips, share, reads, op, node, bound, singles, sums, words)
-        if op[0] == EXIT:
-            for t in range(kept.shape[1]):
-                if kept[op[4], t]:
-                    sums[machine.buffer_metric] += tables.filled[op[4], node] * tables.instances[op[4]]
-                    break
-        if bound > 1:
-            loops[found, 0], loops[found, 1], loops[found, 2] = op[4], op[3], bound
-            found += 1
-        slot, node = op[2], target
+    for length in range(path.shape[0]):
+        best, chosen = INF, slot_ops[slot, 0]
+        target: Any = node
+        for o in range(slot_ops[slot, 0], slot_ops[slot, 1]):
+            op = ops[o]
+            kind, source, rank = op[0], op[2], op[3]
+            if kind == END:
+                path[length, 0], path[length, 1] = o, node
+                return length + 1
+            cost = 0.0
+            for k in range(op[8], op[9]):
+                cost += payments[op_pays[k], node]
+            count, step, value = counts[rank], strides[rank], values[rank]
+            own, outer, loops = (node // step) % count, node // (count * step), kind != EXIT and kind != PAY
+            before, pairs = 0, 0
+            for i in range(count if op[11] > op[10] else 0):
+                for j in range(i + 1, count):
+                    if value[j] % value[i] == 0:
+                        pairs += 1
+                        before += i < own
+            for j in range(own if kind == FREE or not loops else own + 1, count if loops else own + 1):
+                if value[j] % value[own]:
+                    continue
+                bound = value[j] // value[own]
+                if loops and (bound < op[5] or bound > op[6]):
+                    before += 1
+                    continue
+                there = node + (j - own) * step
+                total = cost + slots[source, there]
+                for s in range(op[10], op[11]):
+                    total += slides[starts[op_slides[s]] + (outer * pairs + before) * step + node % step]
+                before += 1
+                if total < best:
+                    best, chosen, target = total, o, there
+        path[length, 0], path[length, 1] = chosen, node
+        slot, node = ops[chosen, 2], target
+    return 0
+
+
+class Moves:
+    """What the operations of a nest move: a transfer each, and the words to one child and from the parent."""
+
+    def __init__(self, plan: Plan, tables: Tables, path: Any) -> None:
+        """``path`` is the nest's (operation, node), innermost first, up to and with the END."""
+        ops, pays, trips = plan.ops, plan.op_pays, tables.trips
+        self.loops: list[tuple[int, int, int]] = []
+        """(level, rank, bound), innermost first."""
+        self.left: list[tuple[int, int]] = []
+        """(level, node) at which the nest leaves each level."""
+        moved: list[tuple[int, float, float]] = []
+        for (o, node), (_, target) in pairwise(path.tolist()):
+            kind, _, _, rank, level, _, _, _, pay, paid, slide, last, _ = ops[o].tolist()
+            bound = int(trips[node] / trips[target])
+            if bound > 1:
+                self.loops.append((level, rank, bound))
+            if kind == EXIT:
+                self.left.append((level, node))
+            for payment in pays[pay:paid].tolist():
+                for q in range(plan.pay_first[payment], plan.pay_last[payment]):
+                    moved.append((q, tables.share[q, node], tables.reads[q, node]))
+            for own in plan.op_slides[slide:last].tolist():
+                first, end, row = plan.spans[own].tolist()
+                for q in range(first, end):
+                    stays = tables.staying[row + q - first, node]
+                    share, reads = slid.py_func(tables.share[q, node], tables.reads[q, node], stays, 1.0 - 1.0 / bound)
+                    moved.append((q, np.rint(share), np.rint(reads)))
+        self.transfers = np.array([q for q, _, _ in moved], dtype=np.int64)
+        self.shares, self.reads = np.array([words for _, words, _ in moved]), np.array([words for _, _, words in moved])
+
+    def as_loops(self) -> Any:
+        """int64[loops, 3]: (level, rank, bound), innermost first."""
+        return np.array(self.loops, dtype=np.int64).reshape(-1, 3)
+
+    def costs(self, machine: Machine, tables: Tables, plan: Plan, singles: Any) -> Any:
+        """What the nest costs in every metric at its rates ``singles[metric, transfer]``, constants left out."""
+        each = costs_of(singles[:, self.transfers].swapaxes(0, 1), self.shares[:, None], self.reads[:, None])
+        sums = np.add.reduce(each, axis=0)
+        for level, node in self.left:
+            if plan.kept[level].any():
+                sums[machine.buffer_metric] += tables.filled[level, node] * tables.instances[level]
+        return sums
+
+    def cycles(self, machine: Machine, tables: Tables, plan: Plan) -> float:
+        """Cycles of the nest, in the order of operations in which the tool rounds."""
+        tensor, child, parent = (own[self.transfers] for own in (plan.transfer_tensor, plan.transfer_child, plan.transfer_parent))
+        words = np.zeros((*plan.kept.shape, 2))
+        words[plan.innermost, np.arange(len(plan.innermost))] = tables.base
+        output, fed = machine.is_output[tensor], child >= 0
+        elided = np.where(output, np.maximum(0.0, self.reads - tables.partition[parent, tensor]), self.reads)
+        first = np.where(output, np.maximum(0.0, self.shares - tables.partition[child, tensor]), self.shares)
+        np.add.at(words, (parent, tensor, 0), elided)
+        np.add.at(words, (parent, tensor, 1), np.where(output, self.reads, 0.0))
+        np.add.at(words, (child[fed], tensor[fed], 1), first[fed])
+        cycles = float(tables.cycles[0])
+        flows = np.add.reduce(words / cycles, axis=1)
+        needs = np.concatenate([flows, flows[:, :1] + flows[:, 1:]], axis=1)
+        slowdown = np.divide(machine.bandwidth, needs, out=np.ones_like(needs), where=needs > 0.0).min(axis=1)
+        return max(cycles, float(np.ceil(cycles / np.minimum(1.0, slowdown)).max()))
+
+
+class Nest(NamedTuple):
+    """A nest found by :func:`walk`."""
+
+    sums: Any
+    """What it costs in every metric, constants left out."""
+    loops: Any
+    """int64[loops, 3]: (level, rank, bound), innermost first."""
+    cycles: float
+
+
+def walk(machine: Machine, plan: Plan, tables: Tables, singles: Any, payments: Any, slots: Any) -> Nest:
+    """A cheapest nest through exact ``slots`` whose root is finite, of equal ways the first; ``singles[metric]``: rates."""
+    path = np.empty((len(plan.slot_ops), 2), dtype=np.int64)
+    length = follow(
+        plan.ops, plan.slot_ops, plan.op_pays, plan.op_slides, tables.count, tables.stride, tables.value, tables.slide_start,
+        payments, tables.slide_values, slots, plan.root, path,
+    )  # fmt: skip
+    moves = Moves(plan, tables, path[:length])
+    return Nest(moves.costs(machine, tables, plan, singles), moves.as_loops(), moves.cycles(machine, tables, plan))
