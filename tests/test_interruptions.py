@@ -68,3 +68,42 @@ def test_a_second_signal_ends_a_search_that_is_slow_to_answer() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_search_interrupted_before_its_first_mapping_gives_a_random_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while kernels were compiled or spatial factors listed ended with nothing."""
+    from search_spaces import gemm
+    from stitchloop.mapspace import build_mapspace
+    from stitchloop.search import exact, search
+    from test_search_optimum import nvdla
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    space = build_mapspace(gemm(8, 8, 8), nvdla())
+    for name in ("spatial_table", "keep_sets"):
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, name, interrupted)
+            result = search(space, ("edp",))
+        assert space.contains(result.mapping) is None
+        assert (result.certificate.optimal, result.certificate.reason) == (False, "interrupted")
+
+
+def test_an_interruption_after_the_optimum_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while ties were broken, or while the full count was bounded, lost the optimum."""
+    from search_spaces import convolution
+    from stitchloop.mapspace import build_mapspace
+    from stitchloop.search import certify, exact, search
+    from test_search_optimum import nvdla
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    space = build_mapspace(convolution(2, 4, 3, 3, 6, 6), nvdla())
+    whole = search(space, ("energy",))
+    for module, name in ((exact.Search, "_polish"), (certify, "_with_links")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupted)
+            result = search(space, ("energy",))
+        assert result.values == pytest.approx(whole.values, rel=1e-3)
+        assert result.certificate.reason == "interrupted"

@@ -12,9 +12,13 @@ from typing import NoReturn
 def main() -> None:
     """Run the command line; users' errors become one sentence on stderr and the exit status of their kind."""
     try:
-        _run()
-    except KeyboardInterrupt:
-        _fail("interrupted before there was a result", 130)
+        try:
+            _run()
+        except KeyboardInterrupt:
+            _fail("interrupted before there was a result", 130)
+    except SystemExit as exit:
+        _leave(exit.code if isinstance(exit.code, int) else int(exit.code is not None))
+        raise
 
 
 def _run() -> None:
@@ -39,6 +43,17 @@ def _run() -> None:
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             _fail(f"{place}{error.strerror or error}; free the place, or name another", 2)
+
+
+def _leave(status: int) -> None:
+    """End the process at once when an interrupted search has left threads at work, in the middle of a compilation perhaps."""
+    import os
+    import threading
+
+    if any(thread.name.startswith("stitchloop-search") for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _fail(sentence: str, status: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -31,17 +32,26 @@ def random_search(spec: Spec, valid: int = 200, tries: int = 100_000, seed: int 
     Every choice is drawn evenly: a factorisation per rank, a permutation and a split per level, a keep set per level. The
     same seed draws the same mappings. None when no draw is valid.
     """
-    from stitchloop.search.objectives import value_of
-
     assert spec.architecture is not None
     assert spec.workload is not None
-    einsum = spec.workload.einsum
-    mapspace = build_mapspace(einsum, spec.architecture, spec.constraints, spec.options)
-    evaluator = Evaluator(einsum, spec.architecture)
+    mapspace = build_mapspace(spec.workload.einsum, spec.architecture, spec.constraints, spec.options)
+    return sample(mapspace, spec.options.metrics[0], valid, tries, seed)
+
+
+def sample(
+    mapspace: Mapspace, metric: str, valid: int, tries: int, seed: int = 0, seconds: float | None = None
+) -> RandomSearch | None:
+    """As :func:`random_search`, of a mapspace and one metric; after ``seconds`` the first valid mapping will do."""
+    from stitchloop.search.objectives import value_of
+
+    evaluator = Evaluator(mapspace.einsum, mapspace.architecture)
     best: tuple[float, Mapping, Stats] | None = None
     found = tried = 0
+    start = time.perf_counter()
     for mapping in islice(mapspace.sample_mappings(seed), tries):
         tried += 1
+        if best is not None and seconds is not None and time.perf_counter() > start + seconds:
+            break
         if not _fits(mapspace, mapping) or mapspace.contains(mapping) is not None:
             continue
         try:
@@ -49,7 +59,7 @@ def random_search(spec: Spec, valid: int = 200, tries: int = 100_000, seed: int 
         except InvalidMapping:
             continue
         found += 1
-        value = value_of(spec.options.metrics[0], stats)
+        value = value_of(metric, stats)
         if best is None or value < best[0]:
             best = value, mapping, stats
         if found == valid:

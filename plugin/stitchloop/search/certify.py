@@ -7,7 +7,10 @@ Which count a certificate speaks of:
 - Otherwise a mapspace of up to :data:`LISTED` mappings is listed through the reference model, but for spatial bounds and
   keep sets that a lower bound of the model's count rules out (:mod:`stitchloop.search.listing`): ``timeloop`` again.
 - Larger ones are certified under the same count without link transfers and without the two artefacts by which a wrap passes
-  for a slide or for rest; halo reuse along the innermost moving loop is in. The figures reported are always the model's own.
+  for a slide or for rest; halo reuse along the innermost moving loop is in. Then a second search looks for the least bound
+  under the full count (:mod:`stitchloop.search.wraps`). If that is the optimum's own value, the certificate says
+  ``timeloop``; else a note says how far below no mapping can be, and mappings that links make better are tried
+  (:mod:`stitchloop.search.linked`). The figures reported are always the model's own.
 """
 
 from __future__ import annotations
@@ -33,6 +36,13 @@ Progress = Callable[[float, float, float], None]
 
 LISTED = 100_000
 """Mapspaces up to this size are listed where the search's count is not the model's."""
+
+INTERRUPTED = "interrupted"
+"""Why a search stopped: Ctrl-C or SIGTERM."""
+
+SAMPLES = 100
+SAMPLING = 0.5
+"""Random mappings, and seconds, that a search interrupted before its first mapping spends on one."""
 
 WITHOUT = "timeloop without link transfers and short wraps"
 """The count of the search where tensor ranks sum several ranks."""
@@ -75,11 +85,15 @@ def search_mapspace(
 
         found = search_imperfect(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
     else:
-        found = _search(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
+        try:
+            found = _search(mapspace, objectives, deadline, memory_limit_mb, threads, progress)
+        except KeyboardInterrupt:
+            found = _sampled(mapspace, objectives)
         strays = found is not None and mapspace.contains(found.mapping) is not None
-        if found is not None and strays:
+        if found is not None and strays and found.stopped_by != INTERRUPTED:
             found = _without_sequential(mapspace, objectives, found, deadline, memory_limit_mb, threads)
-        if mapspace.size <= LISTED and (strays or not counts_as_model(mapspace)):
+        interrupted = found is not None and found.stopped_by == INTERRUPTED
+        if mapspace.size <= LISTED and not interrupted and (strays or not counts_as_model(mapspace)):
             from stitchloop.search.listing import list_mappings
 
             found = list_mappings(mapspace, completed(objectives), found, deadline)
@@ -147,18 +161,36 @@ def _search(
     from stitchloop.search.exact import Search
     from stitchloop.search.nest import build_mapping
 
-    search = Search(mapspace, objectives, threads, deadline, memory_limit_mb, progress)
+    scale = _scale(completed(objectives)[0])
+    search = Search(mapspace, objectives, threads, deadline, memory_limit_mb, _scaled(progress, scale))
     outcome = search.run()
     if not outcome.incumbent.exists:
-        return None
+        return _sampled(mapspace, objectives) if outcome.stopped_by else None
     mapping = build_mapping(mapspace, outcome.incumbent)
     stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
-    scale = _scale(completed(objectives)[0])
     found = Found(mapping, stats, outcome.bound * scale, outcome.treated, TIMELOOP.name, outcome.stopped_by)
     if counts_as_model(mapspace):
         return found
     found = replace(found, counting=WITHOUT)
-    return found if mapspace.size <= LISTED or outcome.stopped_by else _with_links(search, found)
+    if mapspace.size <= LISTED or outcome.stopped_by or mapspace.contains(mapping) is not None:
+        return found
+    try:
+        return _with_links(search, found)
+    except KeyboardInterrupt:
+        return replace(found, stopped_by=INTERRUPTED)
+
+
+def _scaled(progress: Progress | None, scale: float) -> Progress | None:
+    """``progress`` in the objective's unit."""
+    return None if progress is None else lambda share, best, bound: progress(share, best * scale, bound * scale)
+
+
+def _sampled(mapspace: Mapspace, objectives: Sequence[str]) -> Found | None:
+    """A mapping for who interrupts a search before it has one: the best of some random ones."""
+    from stitchloop.search.baseline import sample
+
+    drawn = sample(mapspace, completed(objectives)[0], SAMPLES, 1_000_000, seconds=SAMPLING)
+    return None if drawn is None else Found(drawn.mapping, drawn.stats, 0.0, drawn.tried, TIMELOOP.name, INTERRUPTED)
 
 
 def _with_links(search: Search, found: Found) -> Found:

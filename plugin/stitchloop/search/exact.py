@@ -67,6 +67,9 @@ from stitchloop.stats import Stats
 BLOCK = 32
 """Vectors of spatial factors that a thread treats before it hears of better incumbents."""
 
+THREADS = "stitchloop-search"
+"""What the names of the search's threads begin with."""
+
 TASTE = 4
 """Vectors that are tried for every combination of keep sets before all others, those with the lowest bounds."""
 
@@ -199,7 +202,7 @@ class Search:
     # -- search -------------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Search the mapspace. An interruption or the deadline ends it with the best nest so far, never without one."""
+        """Search the mapspace. An interruption ends it with the best nest so far, if any; the deadline, once there is one."""
         stopped, waiting, least = "", 0, float("inf")
         total = len(self.every)
         for start in range(0, total, self.portion):
@@ -217,8 +220,6 @@ class Search:
                 stopped = stopped or self._settle_all()
             except KeyboardInterrupt:
                 stopped = "interrupted"
-                if not self.incumbent.exists:
-                    self._first()
             if stopped:
                 waiting += self._waiting() + len(self.open)
                 least = min(least, self._least())
@@ -229,7 +230,10 @@ class Search:
                     least = min(least, self._rest(after))
                     break
         if not stopped and self.incumbent.exists and not self.full:
-            self._polish()
+            try:
+                self._polish()
+            except KeyboardInterrupt:
+                stopped = "interrupted"
         bound = min(least, float(self.incumbent.goals[0]))
         return Outcome(self.incumbent, bound, stopped, total * len(self.sets) - waiting, self.labels_made)
 
@@ -289,18 +293,6 @@ class Search:
             share = (self.offset * len(self.sets) + len(self.choices) * len(self.sets) - self._waiting()) / pairs
             self.progress(0.95 * share, float(self.incumbent.goals[0]), self._least())
 
-    def _first(self) -> None:
-        """Any valid nest, when the search was interrupted before it had one."""
-        if not self.surveys:
-            self.surveys.extend(self.surveyor.survey(self.sets[:1], self.choices))
-        for k, survey in enumerate(self.surveys):
-            for c, choice in enumerate(self.choices):
-                tables = workspace(self.space, self.machine, self.surveyor.plan(survey.keeps), self.nodes(choice[None]))
-                _, goals, loops = self.least(survey, tables, c, Incumbent(np.full(labels.GOALS, np.inf)), self.index(k, c))
-                if goals is not None:
-                    self.incumbent = Incumbent(goals, self.index(k, c), survey.keeps, self.choice(c), loops)
-                    return
-
     def _scan_all(self, blocks: Iterator[tuple[int, Any]]) -> Iterator[tuple[tuple[int, Any], Any]]:
         """Scan all blocks on the threads; the incumbent at the time of submission goes with each."""
         spare: dict[int, list[tuple[int, Any]]] = {}
@@ -327,24 +319,22 @@ class Search:
             stock.append(fitting)
             return status, found
 
-        with ThreadPoolExecutor(self.threads) as pool:
-            pending: dict[Future[Any], tuple[int, Any]] = {}
-            queue = blocks
-            try:
-                while True:
-                    while len(pending) < self.threads and (block := next(queue, None)) is not None:
-                        self.surveys[block[0]].running[block[1]] = True
-                        pending[pool.submit(work, *block, self.incumbent)] = block
-                    if not pending:
-                        return
-                    done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        yield pending.pop(future), future.result()
-                        if len(spare) > 4:
-                            spare.pop(next(iter(spare)))
-            finally:
-                for future in pending:
-                    future.cancel()
+        pool = ThreadPoolExecutor(self.threads, THREADS)
+        pending: dict[Future[Any], tuple[int, Any]] = {}
+        try:
+            while True:
+                while len(pending) < self.threads and (block := next(blocks, None)) is not None:
+                    self.surveys[block[0]].running[block[1]] = True
+                    pending[pool.submit(work, *block, self.incumbent)] = block
+                if not pending:
+                    return
+                done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield pending.pop(future), future.result()
+                    if len(spare) > 4:
+                        spare.pop(next(iter(spare)))
+        finally:
+            pool.shutdown(wait=not pending, cancel_futures=True)
 
     def least(self, survey: Surveyed, own: Any, c: int, found: Incumbent, index: int) -> tuple[int, Any, Any]:
         """Raise the bounds of one choice by its least cost in the primary metric: (status, goals and loops of that nest)."""

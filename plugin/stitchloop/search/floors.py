@@ -2,8 +2,8 @@
 
 Take a level k of limited capacity. Let e be the extents of its tile, spatial loops inside included, and r the rank of the
 first temporal loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: per iteration
-its transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide does not keep over the volume of
-e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The level outside
+its transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide along r does not keep over the volume
+of e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The level outside
 has the same first loop, unless r is the rank of one of its own loops. The floor is the least sum over all levels and all
 ranks that agree in this way; the prices of different levels add up, for they are about different transfers.
 """
@@ -128,28 +128,26 @@ def _raised(
     fills: Any = [1.0 if filled is None else filled[q] for q in own]
     prices = part * np.array([_price(machine, plan, q, choices, instances, *how) for q, *how in zip(own, halved, fills)])
     least = np.array([_compulsory(machine, plan, q, choices, instances, fill) for q, fill in zip(own, fills)])
-    shares = np.array([_boxes(machine, plan.transfer_tensor[q], extents)[1] for q in own]).T / extents.prod(axis=1)[:, None]
-    moves = [tuple(bool(machine.indexes[plan.transfer_tensor[q], r]) for q in own) for r in ranks]
+    volumes = extents.prod(axis=1)
     order = np.argsort(member.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(member.ravel(), minlength=len(first)))
     for group, start, end in zip(groups, np.concatenate([[0], ends[:-1]]), ends):
         those = order[start:end]
         fixed = shaped & ~looped
-        rows = shares[(extents[:, shaped] % group[shaped] == 0).all(axis=1) & (extents[:, fixed] == group[fixed]).all(axis=1)]
-        if not len(rows):
+        fit = (extents[:, shaped] % group[shaped] == 0).all(axis=1) & (extents[:, fixed] == group[fixed]).all(axis=1)
+        if not fit.any():
             continue
         weight = prices[:, those] * turns[those] * float(group[shaped].prod())
-        for anew in set(moves):
-            chosen = np.array(anew)
-            if not chosen.any():
+        for i, r in enumerate(ranks):
+            moved = [n for n, q in enumerate(own) if machine.indexes[plan.transfer_tensor[q], r]]
+            if not moved:
                 continue
-            moving = tuple(plan.transfer_tensor[q] for q, moved in zip(own, anew) if moved)
-            if (few := (*key, group.tobytes(), fixed.tobytes(), moving)) not in tiles:
-                tiles[few] = _minimal(rows[:, chosen])
-            moved_words = (tiles[few] @ weight[chosen]).min(axis=0)
-            grown = moved_words * (1.0 - 1e-12) - least[chosen][:, those].sum(axis=0)
-            same = [i for i, move in enumerate(moves) if move == anew]
-            raised[np.array(same)[:, None], those] = np.maximum(grown, 0.0)
+            tensors = tuple(plan.transfer_tensor[own[n]] for n in moved)
+            if (few := (*key, group.tobytes(), fixed.tobytes(), tensors, r)) not in tiles:
+                words = [_boxes(machine, t, extents[fit], r)[1] / volumes[fit] for t in tensors]
+                tiles[few] = _minimal(np.array(words).T)
+            moved_words = (tiles[few] @ weight[moved]).min(axis=0)
+            raised[i, those] = np.maximum(moved_words * (1.0 - 1e-12) - least[moved][:, those].sum(axis=0), 0.0)
     return raised
 
 
@@ -180,15 +178,17 @@ def _fitting(machine: Machine, plan: Plan, level: int) -> Any:
     return extents
 
 
-def _boxes(machine: Machine, tensor: Any, extents: Any) -> tuple[Any, Any]:
-    """Words of a tensor's tiles, and of what the best slide of one step brings anew."""
+def _boxes(machine: Machine, tensor: Any, extents: Any, rank: int = -1) -> tuple[Any, Any]:
+    """Words of a tensor's tiles, and of what a step of a loop over ``rank`` brings anew."""
     whole, anew = np.ones(len(extents)), np.ones(len(extents))
     for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-        terms = range(machine.expression_term[e], machine.expression_term[e + 1])
-        spans = [machine.term_coefficient[k] * extents[:, machine.term_rank[k]] for k in terms]
-        length = 1.0 + sum((span - machine.term_coefficient[k] for k, span in zip(terms, spans)), np.zeros(len(extents)))
+        length, step = np.ones(len(extents)), np.zeros(len(extents))
+        for k in range(machine.expression_term[e], machine.expression_term[e + 1]):
+            length += machine.term_coefficient[k] * (extents[:, machine.term_rank[k]] - 1.0)
+            if machine.term_rank[k] == rank:
+                step += machine.term_coefficient[k] * extents[:, rank]
         whole *= length
-        anew *= np.minimum(length, np.min(spans, axis=0)) if len(spans) > 1 else length
+        anew *= np.where(step > 0.0, np.minimum(length, step), length)
     return whole, anew
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,6 @@ def search_front(
     search = Search(space, objectives, deadline=deadline, memory_limit_mb=memory_limit_mb, complete=False)
     front = np.zeros((0, labels.GOALS))
     nests: list[Incumbent] = []
-    complete = True
 
     def add(nest: Incumbent) -> None:
         nonlocal front, nests
@@ -46,26 +45,36 @@ def search_front(
         nests = [nests[i] for i in kept] + [nest]
         front = np.array([other.goals for other in nests])
 
+    try:
+        complete = _walk(search, add, lambda: front, deadline)
+    except KeyboardInterrupt:
+        complete = False
+    return Front(_sorted(nests), complete)
+
+
+def _walk(search: Search, add: Callable[[Incumbent], None], points: Callable[[], Any], deadline: float | None) -> bool:
+    """Give ``add`` every nest that belongs to the front; whether none is missing. ``points()``: goals of the front so far."""
+    space, complete = search.space, True
     for start in range(0, len(search.every), search.portion):
         search.load(start)
         for k, survey in enumerate(search.surveyor.survey(search.sets, search.choices)):
             own: tuple[int, Any] | None = None
             for c in range(len(search.choices)):
-                if _hopeless(front, survey.bounds[c]):
+                if _hopeless(points(), survey.bounds[c]):
                     continue
-                if deadline is not None and nests and time.perf_counter() > deadline:
-                    return Front(_sorted(nests), False)
+                if deadline is not None and len(points()) and time.perf_counter() > deadline:
+                    return False
                 nodes = search.nodes(search.choices[c][None])
                 if own is None or own[0] < nodes:
                     own = nodes, workspace(space, search.machine, search.surveyor.plan(survey.keeps), nodes)
                 index = search.index(k, c)
                 unbeaten = Incumbent(np.full(labels.GOALS, np.inf))
                 status, goals, loops = search.least(survey, own[1], c, unbeaten, index)
-                if status == scan.EMPTY or _hopeless(front, survey.bounds[c]):
+                if status == scan.EMPTY or _hopeless(points(), survey.bounds[c]):
                     continue
                 if goals is not None:
                     add(Incumbent(goals, index, survey.keeps, search.choice(c), loops))
-                if _hopeless(front, survey.bounds[c]):
+                if _hopeless(points(), survey.bounds[c]):
                     continue
                 if not survey.exact[c]:
                     complete = False
@@ -76,12 +85,13 @@ def search_front(
                     if found is not None:
                         add(Incumbent(found[0], index, survey.keeps, search.choice(c), found[1]))
                 survey.bounds[c] = np.maximum(survey.bounds[c], settler.bounds())
-                if _hopeless(front, survey.bounds[c]):
+                if _hopeless(points(), survey.bounds[c]):
                     continue
                 for weights in settler.later_mixes():
                     found = settler.mix(weights)
                     if found is not None:
                         add(Incumbent(found[0], index, survey.keeps, search.choice(c), found[1]))
+                front = points()
                 listed = settler.search(np.full(labels.GOALS, np.inf), False, front, len(front), search.most_bytes // 2)
                 if listed is None:
                     complete = False
@@ -89,7 +99,7 @@ def search_front(
                 for row, path in zip(listed[0], listed[1]):
                     if path is not None:
                         add(Incumbent(row.copy(), index, survey.keeps, search.choice(c), path))
-    return Front(_sorted(nests), complete)
+    return complete
 
 
 def _hopeless(front: Any, bounds: Any) -> bool:
