@@ -22,12 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from stitchloop.errors import InputError
-from stitchloop.mapping import Mapping
+from stitchloop.errors import InputError, NoMapping
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP
 from stitchloop.search.exact import Search
-from stitchloop.search.finalists import Finalist, Finalists, Points
+from stitchloop.search.finalists import Finalists, Points
 from stitchloop.search.found import Found
 from stitchloop.search.imperfect_bound import ImperfectBound
 from stitchloop.search.improve import neighbours
@@ -35,7 +34,6 @@ from stitchloop.search.nest import KeepSets, build_mapping
 from stitchloop.search.objectives import completed
 from stitchloop.search.padding import cut, fitted_sizes, guided_sizes, padded, padded_sizes, smooth_sizes
 from stitchloop.search.partial_listing import TooMany, candidates
-from stitchloop.search.sequential import asks, repairs
 from stitchloop.search.spatial_boxes import WORK, Boxes
 
 LOWEST = 6
@@ -87,7 +85,7 @@ def search_imperfect(
     bound = min(search.bound, best[0][0])
     proved = bound >= best[0][0] * (1.0 - CLOSE)
     reason = "" if proved else stopped or "imperfect factors: bounded, not proved optimal"
-    notes = () if best[1].is_perfect else ("Timeloop's own counts are off for factors that do not divide: these are exact",)
+    notes = search.notes if proved else ()
     return Found(best[1], best[2], bound, len(search.finalists.seen), search.counting, reason, notes)
 
 
@@ -114,6 +112,7 @@ class ImperfectSearch:
         self.as_model = counts_as_model(mapspace)
         self.counting = f"{TIMELOOP.name if self.as_model else WITHOUT}, {PARTIAL}"
         self.perfect_bound, self.imperfect_bound = 0.0, 0.0
+        self.notes: tuple[str, ...] = ()
         self.with_ties = self.names[0] not in ("energy", "edp")
         self.tried: set[tuple[Any, ...]] = set()
 
@@ -191,37 +190,20 @@ class ImperfectSearch:
         self.imperfect_bound = max(self.imperfect_bound, float(ceil(bound * (1.0 - 1e-9))) if whole else bound)
 
     def _search_perfect(self, deadline: float | None) -> None:
-        """The optimum of the perfect part."""
-        search = Search(self.perfect, self.objectives, self.threads, deadline, self.memory)
-        outcome = search.run()
-        if outcome.incumbent.exists:
-            self._offer(build_mapping(self.perfect, outcome.incumbent))
-        scale = 1e-12 if self.names[0] == "edp" else 1.0
-        self.perfect_bound = outcome.bound * scale if outcome.incumbent.exists or not outcome.stopped_by else 0.0
-        if outcome.stopped_by == "interrupted":
-            raise KeyboardInterrupt
-        if not self.as_model and self.perfect.size <= SMALL // 2 and not self._late():
-            self._list_perfect()
+        """The optimum of the perfect part, with its certificate."""
+        from stitchloop.search.certify import search_mapspace
 
-    def _list_perfect(self) -> None:
-        """Small perfect parts in which links and wraps count are listed."""
-        from stitchloop.search.listing import list_mappings
-
-        found = list_mappings(self.perfect, self.names, None, self.deadline)
-        if found is None:
-            self.perfect_bound = float("inf")
+        limit = None if deadline is None else max(0.0, deadline - time.perf_counter())
+        try:
+            result = search_mapspace(self.perfect, self.objectives, (), limit, self.memory, self.threads)
+        except NoMapping:
+            self.perfect_bound, self.counting = float("inf"), f"{TIMELOOP.name}, {PARTIAL}"
             return
-        self.finalists.offer(found.mapping)
-        self.perfect_bound = found.bound
-        self.counting = f"{found.counting}, {PARTIAL}"
-
-    def _offer(self, mapping: Mapping) -> Finalist | None:
-        """The mapping, or one near it that keeps ``remove_sequential_factors``."""
-        if asks(self.mapspace) and mapping.is_perfect and self.mapspace.contains(mapping) is not None:
-            for repaired in repairs(self.perfect, mapping):
-                self.finalists.offer(repaired)
-            return None
-        return self.finalists.offer(mapping)
+        self.finalists.offer(result.mapping)
+        self.perfect_bound, self.notes = result.certificate.lower_bound, result.notes
+        self.counting = f"{result.certificate.counting}, {PARTIAL}"
+        if result.certificate.reason == "interrupted":
+            raise KeyboardInterrupt
 
     def _round(self) -> None:
         """Search padded problems for the lowest boxes."""
