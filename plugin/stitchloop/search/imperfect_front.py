@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ class _Front:
         return bool(self.points.points) and self.deadline is not None and time.perf_counter() > self.deadline
 
     def _perfect_front(self) -> bool:
-        perfect = ImperfectSearch(self.mapspace, self.objectives, self.deadline, self.memory, self.threads, None).perfect
+        perfect = replace(self.mapspace, imperfect=False)
         front = search_front(perfect, self.objectives, self.deadline, self.memory)
         for nest in front.nests:
             self.finalists.offer(build_mapping(perfect, nest))
