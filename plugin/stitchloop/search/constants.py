@@ -7,6 +7,7 @@ Elsewhere it depends on temporal loops where a sum of ranks is spread; a lower b
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,12 @@ def settle_tensor(
     for q in np.nonzero((plan.transfer_tensor == t) & (plan.transfer_child >= 0))[0]:
         child, parent, words = plan.transfer_child[q], plan.transfer_parent[q], machine.touched[t]
         copies = choices[:, child + 1 :].prod(axis=1)[:, ~machine.indexes[t]].prod(axis=1)
-        for m in range(metrics):
-            at_parent = words * machine.weights[m, parent, UPDATE if output else READ] * np.ones(len(choices))
-            at_child = 0.0 if output else words * copies * machine.weights[m, child, FILL]
-            at_child = at_child if filled is None else at_child * filled[q]
-            if m == ENERGY:
-                at_parent, at_child = at_parent / machine.block[parent], at_child / machine.block[child]
-            elif machine.per_instance[m]:
-                at_parent, at_child = at_parent / instances[:, parent], at_child / instances[:, child]
-            floors[:, m] += (at_parent + at_child) * (1.0 - 1e-12)
+        least = words * machine.weights[:, parent, UPDATE if output else READ] / _parts(machine, instances, parent)
+        if not output:
+            at_child = (words * copies)[:, None] * machine.weights[:, child, FILL]
+            at_child = at_child if filled is None else at_child * filled[q][:, None]
+            least += at_child / _parts(machine, instances, child)
+        floors += least * (1.0 - 1e-12)
     exact = np.full(len(choices), bool(machine.is_plain[t]) or not output)
     words = np.prod([float(size) for size in machine.size]) / outside[:, 0]
     for i in range(level + 1):
@@ -58,18 +56,26 @@ def settle_tensor(
     if machine.is_plain[t]:
         first = first / choices[:, level + 1 :].prod(axis=1)[:, machine.indexes[t]].prod(axis=1)
     again = np.maximum(0.0, words - first) if output else words
-    for m in range(metrics):
-        reads, updates = again, words
-        if m == ENERGY:
-            reads, updates = np.ceil(again / machine.block[level]), np.ceil(words / machine.block[level])
-        cost = machine.weights[m, level, READ] * reads + (machine.weights[m, level, UPDATE] * updates if output else 0.0)
-        cost = cost if machine.per_instance[m] else cost * instances[:, level]
-        if late >= 0:
-            floors[:, m] += cost * (1.0 - 1e-12)
-        else:
-            constants[:, m] += cost
+    cost = again[:, None] * machine.weights[:, level, READ]
+    cost[:, ENERGY] = np.ceil(again / machine.block[level]) * machine.weights[ENERGY, level, READ]
+    if output:
+        updates = words[:, None] * machine.weights[:, level, UPDATE]
+        updates[:, ENERGY] = np.ceil(words / machine.block[level]) * machine.weights[ENERGY, level, UPDATE]
+        cost += updates
+    cost *= np.where(machine.per_instance, 1.0, instances[:, level, None])
+    if late >= 0:
+        floors += cost * (1.0 - 1e-12)
+    else:
+        constants += cost
     base = np.stack([again, words if output else np.zeros(len(choices))], axis=1)
     return constants, floors, exact, base if late < 0 else base * 0.0
+
+
+def _parts(machine: Machine, instances: Any, level: int) -> Any:
+    """``float64[*, metrics]``: what a metric divides words at a level by: vectors for energy, instances where it counts one."""
+    parts = np.where(machine.per_instance, instances[:, level, None], 1.0)
+    parts[:, ENERGY] = machine.block[level]
+    return parts
 
 
 def different_tiles(machine: Machine, plan: Plan, still: Any, choices: Any) -> tuple[Any, Any]:
@@ -102,17 +108,15 @@ def different_tiles(machine: Machine, plan: Plan, still: Any, choices: Any) -> t
 
 def spread_nodes(machine: Machine, t: int, choice: Any, level: int, extents: Any) -> Any:
     """Different tiles that the fan-out of ``level`` holds at every node; ``extents[ranks, nodes]`` are the temporal ones."""
-    nodes = extents.shape[1]
-    inside = extents.T.astype(np.int64) * choice[:level].prod(axis=0)[None, :]
-    return _different(machine, t, np.repeat(choice[level][None, :], nodes, axis=0), inside, np.zeros(nodes, dtype=np.bool_))
+    inside = (extents * choice[:level].prod(axis=0)[:, None]).astype(np.int64).T
+    return _different(machine, t, np.broadcast_to(choice[level], inside.shape), inside, np.zeros(len(inside), dtype=np.bool_))
 
 
 def _expressions(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
     """(rank, coefficient) of every term, by index expression."""
-    return [
-        [(int(machine.term_rank[k]), int(machine.term_coefficient[k])) for k in range(*machine.expression_term[e : e + 2])]
-        for e in range(machine.tensor_expression[t], machine.tensor_expression[t + 1])
-    ]
+    ends = machine.expression_term[machine.tensor_expression[t] : machine.tensor_expression[t + 1] + 1].tolist()
+    terms = list(zip(machine.term_rank.tolist(), machine.term_coefficient.tolist()))
+    return [terms[first:last] for first, last in pairwise(ends)]
 
 
 def _sums_spread(machine: Machine, t: int, bounds: Any) -> Any:
