@@ -15,7 +15,7 @@ import numpy as np
 
 from stitchloop.search.arrays import ENERGY, INF, inner, kernel
 from stitchloop.search.prices import priced, rate_of
-from stitchloop.search.program import EXIT, FREE, PAY
+from stitchloop.search.program import EXIT, FREE, STEP
 from stitchloop.search.slides import slid
 
 GOALS = 12
@@ -141,11 +141,11 @@ def extend_labels(
                     if tracked[x] == buffer_metric:
                         paid[x] += words
                 here, last, step = 0, 0, 1
-                if kind != EXIT and kind != PAY:
+                if kind == FREE or kind >= STEP:
                     step = stride[rank]
                     here = (node // step) % count[rank]
                     last = count[rank] - 1
-                for there in range(here if kind in (FREE, EXIT, PAY) else here + 1, last + 1 if words < INF else here):
+                for there in range(here + 1 if kind >= STEP else here, last + 1 if words < INF else here):
                     bound = 1
                     if there != here:
                         bound = value[rank, there] // value[rank, here]

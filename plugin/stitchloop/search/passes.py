@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stitchloop.search.arrays import INF, inner, kernel
-from stitchloop.search.program import END, EXIT, FREE, PAY, SLIDE, STEP
+from stitchloop.search.program import END, EXIT, FREE, STEP
 
 
 @inner
@@ -68,9 +68,9 @@ def run_program(
                             for k in range(step):
                                 target[here + k] = min(target[here + k], target[there + k])
         else:
-            level, first, last = op[4], op[10], op[11]
+            level, first, last, loops = op[4], op[10], op[11], kind >= STEP
             for p in range(nodes):
-                cost[p] = 0.0 if kind in (STEP, SLIDE) else origin[p]
+                cost[p] = 0.0 if loops else origin[p]
             if kind == EXIT:
                 for p in range(nodes):
                     cost[p] += leave[level, p]
@@ -84,7 +84,7 @@ def run_program(
                     for p in range(nodes):
                         cost[p] += slides[at + p]
                 first = last
-            if kind in (PAY, EXIT):
+            if not loops:
                 for p in range(nodes):
                     target[p] = min(target[p], cost[p])
             elif relaxed and op[12]:

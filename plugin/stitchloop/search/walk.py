@@ -9,7 +9,7 @@ import numpy as np
 
 from stitchloop.search.arrays import INF, Machine, Plan, Tables, kernel
 from stitchloop.search.prices import costs_of
-from stitchloop.search.program import END, EXIT, FREE, PAY
+from stitchloop.search.program import END, EXIT, FREE, STEP
 from stitchloop.search.slides import slid
 
 
@@ -37,14 +37,14 @@ def follow(
             for k in range(op[8], op[9]):
                 cost += payments[op_pays[k], node]
             count, step, value = counts[rank], strides[rank], values[rank]
-            own, outer, loops = (node // step) % count, node // (count * step), kind != EXIT and kind != PAY
+            own, outer, loops = (node // step) % count, node // (count * step), kind == FREE or kind >= STEP
             before, pairs = 0, 0
             for i in range(count if op[11] > op[10] else 0):
                 for j in range(i + 1, count):
                     if value[j] % value[i] == 0:
                         pairs += 1
                         before += i < own
-            for j in range(own if kind == FREE or not loops else own + 1, count if loops else own + 1):
+            for j in range(own + 1 if kind >= STEP else own, count if loops else own + 1):
                 if value[j] % value[own]:
                     continue
                 bound = value[j] // value[own]
