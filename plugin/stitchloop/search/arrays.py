@@ -130,6 +130,8 @@ class Tables(NamedTuple):
     """float64[levels, nodes]: infinity where the kept words do not fit, else 0."""
     staying: Any
     """float64[slides' transfers, nodes]: share of the words that a whole loop leaves in the child; see ``Plan.spans``."""
+    loose: Any
+    """float64[4, slides' transfers, nodes], or without rows: see :func:`stitchloop.search.wraps.loosen`."""
     slide_start: Any
     """int64[slides]: where the values of each slide start."""
     slide_values: Any

@@ -304,7 +304,7 @@ class Search:
             fitting = next((item for item in stock if item[0] >= nodes), None)
             if fitting is None:
                 stock.clear()
-                fitting = nodes, workspace(self.space, self.machine, plan, nodes)
+                fitting = nodes, workspace(self.space, self.machine, plan, nodes, self.full)
             else:
                 stock.remove(fitting)
             for c in block:
@@ -344,7 +344,7 @@ class Search:
         if self.full:
             loosen(self.machine, plan, tables, survey.choices[c], self.surveyor.fanouts, nodes)
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
-        for slides in (NEAREST, EXACT) if len(plan.slides) else (EXACT,):
+        for slides in (NEAREST, EXACT) if len(plan.slides) and not self.full else (EXACT,):
             least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
             if least == np.inf:
                 bounds[:] = np.inf

@@ -99,7 +99,7 @@ class Bounds:
             if not all(any(tensor.name in keep for keep in keeps) for tensor in space.einsum.tensors):
                 return [np.inf]
             plan = build_plan(build_program(space, keeps), len(space.levels))
-            self.plans[keeps] = plan, workspace(space, machine, plan, int(machine.divisor_count.prod()))
+            self.plans[keeps] = plan, workspace(space, machine, plan, int(machine.divisor_count.prod()), True)
         plan, (tables, own) = self.plans[keeps]
         nodes = scan.lay(machine, plan, tables, choice, np.zeros(len(search.eye)))
         scan.count_base(machine, plan, tables, choice)

@@ -139,8 +139,8 @@ def build_plan(program: Program, levels: int) -> Plan:
     )  # fmt: skip
 
 
-def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> Tables:
-    """Work space for lattices of up to ``nodes`` nodes."""
+def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int, full: bool = False) -> Tables:
+    """Work space for lattices of up to ``nodes`` nodes; ``full``: for bounds of the tool's full count, too."""
     still = [True]
     for level in space.levels:
         still.append(still[-1] and all(limits.high == 1 for limits in level.temporal.factors.values()))
@@ -166,6 +166,7 @@ def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> T
         still=np.array(still, dtype=np.bool_),
         different=np.ones(transfers),
         staying=np.zeros((sliding, nodes)),
+        loose=np.zeros((4, sliding if full else 0, nodes)),
         slide_start=np.zeros(len(plan.slides), dtype=np.int64),
         slide_values=np.zeros(slide_values(machine, plan, nodes)),
         value_of_transfer=np.zeros((transfers, nodes)),

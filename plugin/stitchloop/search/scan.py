@@ -100,8 +100,8 @@ def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, 
     value_payments(plan.pay_first, plan.pay_last, space.rates, share, reads, nodes, tables.value_of_transfer, space.payments)
     if len(plan.slides):
         value_slides(
-            plan.slides, plan.spans, *axes, space.rates, share, reads, tables.staying, nodes, slides,
-            tables.slide_start, tables.slide_values,
+            plan.slides, plan.spans, *axes, space.rates, share, reads, tables.staying, tables.loose, nodes,
+            slides, tables.slide_start, tables.slide_values,
         )  # fmt: skip
     leave = lattice.price_of_leaving(tables, mix[machine.buffer_metric])
     run_program(

@@ -23,8 +23,8 @@ ROUNDS = (1.0, 0.3, 3.0, 0.1, 10.0, 0.03)
 """Prices of the binding resource that are tried, in units of energy per cycle of the least-energy nest."""
 
 
-def workspace(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> tuple[Tables, scan.Space]:
-    """Work space of one thread for lattices of up to ``nodes`` nodes."""
+def workspace(space: Mapspace, machine: Machine, plan: Plan, nodes: int, full: bool = False) -> tuple[Tables, scan.Space]:
+    """Work space of one thread for lattices of up to ``nodes`` nodes; ``full``: for bounds of the tool's full count, too."""
     transfers, payments = len(plan.transfer_tensor), len(plan.pay_first)
     own = scan.Space(
         np.zeros((transfers, 10)),
@@ -32,7 +32,7 @@ def workspace(space: Mapspace, machine: Machine, plan: Plan, nodes: int) -> tupl
         np.zeros((payments, nodes)),
         np.zeros((len(plan.slot_ops), nodes)),
     )
-    return build_tables(space, machine, plan, nodes), own
+    return build_tables(space, machine, plan, nodes, full), own
 
 
 @dataclass

@@ -23,22 +23,25 @@ def slid(share: float, reads: float, staying: float, part: float) -> tuple[float
 @kernel
 def value_slides(
     slides: Any, spans: Any, counts: Any, strides: Any, values: Any, rates: Any, shares: Any, all_reads: Any, staying: Any,
-    nodes: int, pricing: int, starts: Any, out: Any,
+    loose: Any, nodes: int, pricing: int, starts: Any, out: Any,
 ) -> None:  # fmt: skip
     """``out``: what the transfers of every slide cost at every node and bound (EXACT), or a lower bound over all bounds.
 
     A slide's exact values stand together, ordered by the axes outside its rank, then by pairs (from, to) along the rank's
     axis, ``to`` a proper multiple of ``from``, then by the axes inside. Lower bounds are those of the greatest ``to``;
-    a slide has one per node, in the order of nodes. ``starts`` gets where each slide begins.
+    a slide has one per node, in the order of nodes. ``starts`` gets where each slide begins. With ``loose`` not empty, they
+    are those of :mod:`stitchloop.search.wraps` instead.
     """
     at = 0
+    loosened = loose.shape[1] > 0
     for slide in range(slides.shape[0]):
         starts[slide] = at
         first, last, row, rank = spans[slide, 0], spans[slide, 1], spans[slide, 2], slides[slide, 2]
         count, step, value = counts[rank], strides[rank], values[rank]
         end = at
         for q in range(first, last):
-            share, reads, stays = shares[q], all_reads[q], staying[row + q - first]
+            own = row + q - first
+            share, reads, stays = shares[q], all_reads[q], staying[own]
             rate = rate_of(rates[q])
             end = at
             for start in range(0, nodes, count * step):
@@ -49,8 +52,15 @@ def value_slides(
                         part = 1.0 - float(value[i]) / float(value[j])
                         for k in range(step):
                             p = start + i * step + k
-                            delivered, sent = slid(share[p], reads[p], stays[p], part)
-                            price = priced(rate, np.rint(delivered), np.rint(sent))
+                            if loosened:
+                                delivered = share[p] * (loose[0, own, p] + loose[1, own, p] * part)
+                                sent = reads[p] * (loose[2, own, p] + loose[3, own, p] * part)
+                                delivered = np.floor(delivered * (1.0 + 1e-12) + 1e-6)
+                                sent = np.floor(sent * (1.0 + 1e-12) + 1e-6)
+                            else:
+                                delivered, sent = slid(share[p], reads[p], stays[p], part)
+                                delivered, sent = np.rint(delivered), np.rint(sent)
+                            price = priced(rate, delivered, sent)
                             out[end + k] = price if q == first else out[end + k] + price
                         end += step
         at = end

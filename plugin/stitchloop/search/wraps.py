@@ -1,113 +1,193 @@
 """Lower bounds of what a sliding tensor moves under the tool's full count: link transfers and short wraps included.
 
-The search's own count has neither. Both only ever take words away from a tensor of which a rank sums several ranks of the
-Einsum, so scaling down its words turns the search's tables into bounds:
+The search's own count has neither. Both matter only to a tensor of which a rank sums several ranks of the Einsum, and only
+if the first loop that moves its tile runs along such a sum: a step of any other loop never comes back later, and exceeds
+all offsets that spatial loops give. So they matter to slides alone. A slide over rank a makes n steps of s along the sum,
+n - 1 in n of all visits; ``part`` is (n - 1) / n. A step brings the tile but for what stays, the visits of later loops bring
+the whole tile. From these words may go:
 
-- *Short wraps.* Let the first loop that moves the tile run over rank a, with step s along the sum. A later loop counts as
-  rest or as one more slide only if all loops that moved the tile so far run along the same sum, and its step equals theirs
-  together, or that and s more. With two ranks a, b in the sum and steps s, t at the node where the first loop begins: for
-  ``s <= t <= 2s`` the next loop may already match; for a larger t, a has to be looped over again, so what is left of it is
-  no prime; for a smaller t the same holds for b. Else only a itself can match, where its first loop makes two steps: then
-  the tool's slide is a true one. A loop of n steps makes n - 1 visits of ``n - 1`` in n, so rest leaves half of the visits at
-  least, and none of them brings less than the best slide does.
-- *Link transfers.* A neighbour has what an element needs next only along a sum: the step of a loop over a rank that stands
-  alone exceeds all offsets that spatial loops give that rank. So of each set of elements that differ in such ranks one at
-  least reads from the parent; and when the innermost loop advances, which is half of all visits at least, the displacement
-  lies along one sum, so elements that differ in another sum all read. What neighbours pass on, the tool shares among all
-  instances of the child, those under other fan-outs further out included: then a child may be counted less than it gets.
+- *Short wraps.* A later loop counts as rest or as one more slide only if all loops that moved the tile so far run along the
+  same sum, and its step equals theirs together, or that and s more. Let b be the sum's other rank, of step t there. If
+  neither rank has more than one loop left, t is s or 2s. If b may have several, the steps of b alone have to make up s or 2s,
+  so t divides 2s; if a may have several, t is a multiple of s; if both may, anything. Without any loop over b, only a can match,
+  where its first loop makes two steps: then the tool's slide is a true one. Rest takes at most all later visits but for those
+  that loops of other tensor ranks make; of these there is one in as many as the rest of a and b has iterations.
+- *Link transfers.* A neighbour has what an element needs next only along a sum. So of each set of elements that differ in
+  ranks that stand alone one at least reads from the parent, and when the slide itself advances, one of each set that differs
+  in another sum too; and only if s is an offset that spatial loops can give along the sum, and if the deliveries have equal
+  shapes: slides that overlap never do, unless wraps count as slides. What neighbours pass on, the tool shares among all instances
+  of the child, those under other fan-outs further out included: then a child may be counted less than it gets.
 
-Level 0 with compute units side by side passes on stationary words too; all that they move is left out there.
+Sums of more than two ranks, and tensors that repeat a rank, get half of their words, but for what the best slide keeps, and one
+reading element. Level 0 with compute units side by side passes on stationary words too; all that they move is left out there.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stitchloop.search.arrays import Machine, Plan, Tables
 from stitchloop.search.floors import sums_ranks
 
+Term = tuple[int, int]
+"""Rank, coefficient."""
+
 
 def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: list[int], nodes: int) -> None:
-    """Scale down shares and reads in ``tables`` of ``choice[levels, ranks]`` to bounds under the tool's full count.
+    """Turn ``tables`` of ``choice[levels, ranks]`` into bounds under the tool's full count.
 
-    ``fanouts`` as :func:`stitchloop.search.floors.fanouts_outside` gives.
+    A slide then moves ``share * (loose[0] + loose[1] * part)`` words into a child and ``reads * (loose[2] + loose[3] * part)``
+    from the parent. ``fanouts`` as :func:`stitchloop.search.floors.fanouts_outside` gives.
     """
-    if (choice[0] > 1).any():
+    side_by_side = bool((choice[0] > 1).any())
+    if side_by_side:
         tables.constant[:] = 0.0
     for q, t in enumerate(plan.transfer_tensor):
         child, parent = plan.transfer_child[q], plan.transfer_parent[q]
         if child < 0:
-            tables.reads[q, :nodes] *= not (choice[0] > 1).any()
-        elif sums_ranks(machine, t):
+            tables.reads[q, :nodes] *= not side_by_side
+        elif sums_ranks(machine, t) and not _is_simple(machine, t):
             share = tables.share[q, :nodes]
             spread = tables.reads[q, :nodes] / share
-            share *= least_share(machine, tables, choice, t, child, nodes)
-            reading = unlinked(machine, t, choice[child + 1 : parent + 1])
-            tables.reads[q, :nodes] = share * np.minimum(spread, reading)
-            if np.isfinite(reading) and fanouts[child] > 1:
-                share *= min(1.0, reading / choice[child + 1 :].prod())
+            share *= 0.5 * _least_slide(machine, tables, t, child, nodes)
+            linked = bool((choice[child + 1 : parent + 1] > 1).any())
+            tables.reads[q, :nodes] = share * (np.minimum(spread, 1.0) if linked else spread)
+            if linked and fanouts[child] > 1:
+                share /= float(choice[child + 1 :].prod())
+    for slide, (_, level, rank) in enumerate(plan.slides.tolist()):
+        first, last, row = plan.spans[slide].tolist()
+        for q in range(first, last):
+            own = row + q - first
+            stays, t = tables.staying[own, :nodes], plan.transfer_tensor[q]
+            into = tables.loose[:, own, :nodes]
+            into[0] = into[2] = 1.0
+            into[1] = into[3] = -stays
+            if _is_simple(machine, t) and _pair(machine, t, rank):
+                spread = tables.reads[q, :nodes] / tables.share[q, :nodes]
+                child, parent = int(plan.transfer_child[q]), int(plan.transfer_parent[q])
+                matched = _matched(machine, tables, choice, t, level, rank, stays, nodes)
+                links = _links(machine, tables, choice, t, child, parent, level, rank, spread, nodes)
+                none = (stays > 0.0) & (matched == 0.0)
+                fill = links.share if fanouts[child] > 1 else Part(1.0, 1.0)
+                for at, part in ((0, fill), (2, links.reads)):
+                    later = (1.0 - matched) * np.where(none, 1.0, part.later)
+                    into[at] = later
+                    into[at + 1] = (1.0 - stays) * np.where(none, 1.0, part.own) - later
 
 
-def sums_of(machine: Machine, tensor: Any) -> tuple[list[list[tuple[int, int]]], list[int]]:
-    """(rank, coefficient) of the terms of each index expression that sums ranks, and the ranks that stand alone."""
-    sums, alone = [], []
-    for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1]):
-        terms = [
-            (int(machine.term_rank[k]), int(machine.term_coefficient[k])) for k in range(*machine.expression_term[e : e + 2])
-        ]
-        if len(terms) > 1:
-            sums.append(terms)
-        elif terms:
-            alone.append(terms[0][0])
-    return sums, alone
+class Part(NamedTuple):
+    """Least part of words that are not passed on by neighbours: in visits of the slide itself, in those of later loops."""
+
+    own: Any
+    later: Any
 
 
-def unlinked(machine: Machine, tensor: Any, spatial: Any) -> float:
-    """Elements under ``spatial[levels, ranks]`` that read a delivery from the parent, at least and on average."""
-    if machine.is_diagonal[tensor]:
-        return 1.0 if (spatial > 1).any() else np.inf
-    sums, alone = sums_of(machine, tensor)
-    parts = [float(np.prod([max(level[r] for r, _ in terms) for level in spatial])) for terms in sums]
-    if all(part == 1.0 for part in parts):
-        return np.inf
-    others = min(float(np.prod(parts)) / part for part in parts if part > 1.0)
-    return float(spatial[:, alone].prod()) * 0.5 * (1.0 + others)
+class Links(NamedTuple):
+    """What links leave of the words that one child gets from its parent, and of those that the parent delivers."""
+
+    share: Part
+    reads: Part
 
 
-def least_share(machine: Machine, tables: Tables, choice: Any, tensor: Any, child: int, nodes: int) -> Any:
-    """``float64[nodes]``: the least part of its words that a run ending at a node delivers when wraps match."""
-    sums, _ = sums_of(machine, tensor)
+def _expressions(machine: Machine, tensor: Any) -> list[list[Term]]:
+    return [
+        [(int(machine.term_rank[k]), int(machine.term_coefficient[k])) for k in range(*machine.expression_term[e : e + 2])]
+        for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1])
+    ]
+
+
+def _is_simple(machine: Machine, tensor: Any) -> bool:
+    """Whether no rank occurs twice, and no sum has more than two ranks."""
+    return not machine.is_diagonal[tensor] and all(len(terms) <= 2 for terms in _expressions(machine, tensor))
+
+
+def _least_slide(machine: Machine, tables: Tables, tensor: Any, child: int, nodes: int) -> Any:
+    """``float64[nodes]``: the least part of the tile that a slide along some sum brings."""
     extents = tables.extent[:, :nodes] * tables.inner[child + 1][:, None]
-    kept: Any = np.ones(nodes)
-    halved: Any = np.full(nodes, bool(machine.is_diagonal[tensor]))
-    for terms in sums:
-        length = 1.0 + sum(c * (extents[r] - 1.0) for r, c in terms)
-        slide = np.minimum(1.0, np.min([c * extents[r] for r, c in terms], axis=0) / length)
-        rest, again = _matching(tables, choice, terms, child, nodes)
-        halved |= rest
-        kept = np.minimum(kept, np.where(rest | again | halved, slide, 1.0))
-    return np.where(halved, 0.5, 1.0) * kept
+    least: Any = np.ones(nodes)
+    for terms in _expressions(machine, tensor):
+        if terms:
+            length = 1.0 + sum(c * (extents[r] - 1.0) for r, c in terms)
+            least = least * np.minimum(1.0, np.min([c * extents[r] for r, c in terms], axis=0) / length)
+    return least
 
 
-def _matching(tables: Tables, choice: Any, terms: list[tuple[int, int]], child: int, nodes: int) -> tuple[Any, Any]:
-    """Nodes at which a later loop may count as rest, and at which one may count as one more slide."""
-    ranks = [r for r, _ in terms]
-    left = np.array([tables.value[r, tables.count[r] - 1] / tables.extent[r, :nodes] for r in ranks])
-    if len(terms) > 2 or (choice[child + 2 :, ranks] > 1).any():
-        several = (left > 1.0).any(axis=0)
-        return several, several
-    outer = min(child + 2, len(tables.inner) - 1)
-    steps = np.array([c * tables.extent[r, :nodes] * tables.inner[outer, r] for r, c in terms])
-    split = np.array([_composite(row) for row in left])
-    rest: Any = np.zeros(nodes, dtype=np.bool_)
-    for a, b in ((0, 1), (1, 0)):
-        near = (steps[b] >= steps[a]) & (steps[b] <= 2.0 * steps[a])
-        far = ((steps[b] > 2.0 * steps[a]) & split[a]) | ((steps[b] < steps[a]) & split[b])
-        rest |= (left[a] > 1.0) & (left[b] > 1.0) & (near | far)
-    again = ((left % 2.0 == 0.0) & (left > 2.0)).any(axis=0)
-    return rest, again
+def _matched(machine: Machine, tables: Tables, choice: Any, tensor: Any, level: int, rank: int, stays: Any, nodes: int) -> Any:
+    """``float64[nodes]``: the greatest part of the words of later visits that wraps take away."""
+    (_, by_own), (other, by_other) = _pair(machine, tensor, rank)
+    left = np.array([tables.value[r, tables.count[r] - 1] / tables.extent[r, :nodes] for r in (rank, other)])
+    own, more = left
+    step = by_own * tables.extent[rank, :nodes] * tables.inner[level + 1, rank]
+    beside = by_other * tables.extent[other, :nodes] * tables.inner[level + 1, other]
+    several, several_beside = _composite(own), _composite(more)
+    if (choice[level + 1 :, [rank, other]] > 1).any():
+        rest: Any = np.ones(nodes, dtype=np.bool_)
+    else:
+        rest = (beside == step) | (beside == 2.0 * step) | (several & several_beside)
+        rest |= several_beside & (np.mod(2.0 * step, beside) == 0.0) | several & (np.mod(beside, step) == 0.0)
+    rest &= more > 1.0
+    again = (np.mod(own, 2.0) == 0.0) & (own > 2.0)
+    return np.maximum(np.where(rest, 1.0 - 2.0 / (own * more), 0.0), np.where(again, stays, 0.0))
+
+
+def _pair(machine: Machine, tensor: Any, rank: int) -> list[Term]:
+    """The term of ``rank`` and the other one of its sum; nothing when it stands alone: ranks of size 1 are left out."""
+    for terms in _expressions(machine, tensor):
+        if len(terms) == 2 and any(r == rank for r, _ in terms):
+            return sorted(terms, key=lambda term: term[0] != rank)
+    return []
+
+
+def _links(
+    machine: Machine,
+    tables: Tables,
+    choice: Any,
+    tensor: Any,
+    child: int,
+    parent: int,
+    level: int,
+    rank: int,
+    spread: Any,
+    nodes: int,
+) -> Links:
+    """What links leave; ``spread[nodes]`` are the words that the parent delivers per word into one child."""
+    spatial, everything = choice[child + 1 : parent + 1], float(choice[child + 1 :].prod())
+    expressions = _expressions(machine, tensor)
+    alone = [terms[0][0] for terms in expressions if len(terms) == 1]
+    sums = {
+        i: float(prod(max(level[r] for r, _ in terms) for level in spatial))
+        for i, terms in enumerate(expressions)
+        if len(terms) == 2
+    }
+    nothing = Part(1.0, 1.0)
+    if all(part == 1.0 for part in sums.values()):
+        return Links(nothing, nothing)
+    apart = float(spatial[:, alone].prod())
+    along = next(i for i, terms in enumerate(expressions) if any(r == rank for r, _ in terms))
+    others = apart * prod(part for i, part in sums.items() if i != along)
+    reachable = _reachable(tables, expressions[along], spatial, child, level, rank, nodes)
+    own, later = np.minimum(1.0, others / spread), np.minimum(1.0, apart / spread)
+    reads = Part(np.where(reachable, own, 1.0), later)
+    share = Part(np.where(reachable, min(1.0, others / everything), 1.0), min(1.0, apart / everything))
+    return Links(share, reads)
+
+
+def _reachable(tables: Tables, terms: list[Term], spatial: Any, child: int, level: int, rank: int, nodes: int) -> Any:
+    """``bool[nodes]``: whether spatial loops may give two elements offsets that differ by the slide's step."""
+    coefficient = next(c for r, c in terms if r == rank)
+    step = coefficient * tables.extent[rank, :nodes] * tables.inner[level + 1, rank]
+    offsets = [
+        (c * tables.extent[r, :nodes] * tables.inner[child + 1, r], float(spatial[:, r].prod()))
+        for r, c in terms
+        if (spatial[:, r] > 1).any()
+    ]
+    if not offsets:
+        return np.zeros(nodes, dtype=np.bool_)
+    common = np.gcd.reduce([offset.astype(np.int64) for offset, _ in offsets])
+    return (np.mod(step, common) == 0.0) & (step <= sum((bound - 1.0) * offset for offset, bound in offsets))
 
 
 def _composite(numbers: Any) -> Any:
