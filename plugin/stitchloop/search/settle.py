@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,7 +148,7 @@ class Settler:
             )  # fmt: skip
             made_in_all += int(made)
             if sufficed:
-                found = [(pool[label], labels.path_to(links, label)) for label in labels.ends(links, by_slot)]
+                found = ((pool[label], labels.path_to(links, label)) for label in labels.ends(links, by_slot))
                 chosen = self._best(found, best, ties) if size < 0 else self._front(found, rows)
                 return *chosen, made_in_all
             capacity *= 4
@@ -160,31 +161,31 @@ class Settler:
         if moves is None:
             labels.rate(self.scale, sums, paid[0], goals)
         else:
-            cycles = moves.cycles(self.machine, self.tables, self.plan) if self.task.resources else self.scale.cycles
+            cycles = moves.cycles() if self.task.resources else self.scale.cycles
             labels.fill_goals(self.scale, sums, paid[0], cycles, goals)
         return goals
 
-    def _best(self, found: list[tuple[Any, Any]], best: Any, ties: bool) -> tuple[Any, list[Any]]:
+    def _best(self, found: Iterable[tuple[Any, Any]], best: Any, ties: bool) -> tuple[Any, list[Any]]:
         """(goals, [loops]) of the first of the nests that come before ``best`` and all others; with ``ties`` also if equal."""
         loops: list[Any] = []
         for paid, path in found:
             if tuple(self._goals(paid, None)) <= tuple(best):
-                moves = Moves(self.plan, self.tables, path)
+                moves = Moves(self.machine, self.plan, self.tables, path)
                 goals = self._goals(paid, moves)
                 if tuple(goals) < tuple(best) or (ties and not loops and tuple(goals) == tuple(best)):
-                    best, loops = goals, [moves.as_loops()]
+                    best, loops = goals, [moves.nest]
         return best, loops
 
-    def _front(self, found: list[tuple[Any, Any]], front: Any) -> tuple[Any, list[Any]]:
+    def _front(self, found: Iterable[tuple[Any, Any]], front: Any) -> tuple[Any, list[Any]]:
         """(front, loops per row) with the nests added that no other one matches or beats; loops of given rows are None."""
         loops: list[Any] = [None] * len(front)
         for paid, path in found:
             if (front <= self._goals(paid, None)).all(axis=1).any():
                 continue
-            moves = Moves(self.plan, self.tables, path)
+            moves = Moves(self.machine, self.plan, self.tables, path)
             goals = self._goals(paid, moves)
             if not (front <= goals).all(axis=1).any():
                 kept = (front < goals).any(axis=1)
                 front = np.concatenate([front[kept], goals[None]])
-                loops = [own for own, keep in zip(loops, kept) if keep] + [moves.as_loops()]
+                loops = [own for own, keep in zip(loops, kept) if keep] + [moves.nest]
         return front, loops

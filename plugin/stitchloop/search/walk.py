@@ -24,7 +24,8 @@ def follow(
     """
     slot: Any = np.int64(root)
     node: Any = np.int64(0)
-    for length in range(path.shape[0]):
+    length = 0
+    while True:
         best, chosen = INF, slot_ops[slot, 0]
         target: Any = node
         for o in range(slot_ops[slot, 0], slot_ops[slot, 1]):
@@ -60,14 +61,15 @@ def follow(
                     best, chosen, target = total, o, there
         path[length, 0], path[length, 1] = chosen, node
         slot, node = ops[chosen, 2], target
-    return 0
+        length += 1
 
 
 class Moves:
     """What the operations of a nest move: a transfer each, and the words to one child and from the parent."""
 
-    def __init__(self, plan: Plan, tables: Tables, path: Any) -> None:
+    def __init__(self, machine: Machine, plan: Plan, tables: Tables, path: Any) -> None:
         """``path`` is the nest's (operation, node), innermost first, up to and with the END."""
+        self.machine, self.plan, self.tables = machine, plan, tables
         ops, pays, trips = plan.ops, plan.op_pays, tables.trips
         self.loops: list[tuple[int, int, int]] = []
         """(level, rank, bound), innermost first."""
@@ -93,21 +95,23 @@ class Moves:
         self.transfers = np.array([q for q, _, _ in moved], dtype=np.int64)
         self.shares, self.reads = np.array([words for _, words, _ in moved]), np.array([words for _, _, words in moved])
 
-    def as_loops(self) -> Any:
+    @property
+    def nest(self) -> Any:
         """int64[loops, 3]: (level, rank, bound), innermost first."""
         return np.array(self.loops, dtype=np.int64).reshape(-1, 3)
 
-    def costs(self, machine: Machine, tables: Tables, plan: Plan, singles: Any) -> Any:
+    def costs(self, singles: Any) -> Any:
         """What the nest costs in every metric at its rates ``singles[metric, transfer]``, constants left out."""
         each = costs_of(singles[:, self.transfers].swapaxes(0, 1), self.shares[:, None], self.reads[:, None])
         sums = np.add.reduce(each, axis=0)
         for level, node in self.left:
-            if plan.kept[level].any():
-                sums[machine.buffer_metric] += tables.filled[level, node] * tables.instances[level]
+            if self.plan.kept[level].any():
+                sums[self.machine.buffer_metric] += self.tables.filled[level, node] * self.tables.instances[level]
         return sums
 
-    def cycles(self, machine: Machine, tables: Tables, plan: Plan) -> float:
+    def cycles(self) -> float:
         """Cycles of the nest, in the order of operations in which the tool rounds."""
+        machine, plan, tables = self.machine, self.plan, self.tables
         tensor, child, parent = (own[self.transfers] for own in (plan.transfer_tensor, plan.transfer_child, plan.transfer_parent))
         words = np.zeros((*plan.kept.shape, 2))
         words[plan.innermost, np.arange(len(plan.innermost))] = tables.base
@@ -121,7 +125,8 @@ class Moves:
         flows = np.add.reduce(words / cycles, axis=1)
         needs = np.concatenate([flows, flows[:, :1] + flows[:, 1:]], axis=1)
         slowdown = np.divide(machine.bandwidth, needs, out=np.ones_like(needs), where=needs > 0.0).min(axis=1)
-        return max(cycles, float(np.ceil(cycles / np.minimum(1.0, slowdown)).max()))
+        with np.errstate(divide="ignore"):
+            return max(cycles, float(np.ceil(cycles / np.minimum(1.0, slowdown)).max()))
 
 
 class Nest(NamedTuple):
@@ -141,5 +146,5 @@ def walk(machine: Machine, plan: Plan, tables: Tables, singles: Any, payments: A
         plan.ops, plan.slot_ops, plan.op_pays, plan.op_slides, tables.count, tables.stride, tables.value, tables.slide_start,
         payments, tables.slide_values, slots, plan.root, path,
     )  # fmt: skip
-    moves = Moves(plan, tables, path[:length])
-    return Nest(moves.costs(machine, tables, plan, singles), moves.as_loops(), moves.cycles(machine, tables, plan))
+    moves = Moves(machine, plan, tables, path[:length])
+    return Nest(moves.costs(singles), moves.nest, moves.cycles())
