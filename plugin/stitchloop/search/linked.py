@@ -15,7 +15,7 @@ from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search.finalists import Finalist, Finalists
 
-STEPS = 150
+STEPS = 60
 """How many mappings each climb may try."""
 
 

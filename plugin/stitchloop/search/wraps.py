@@ -57,25 +57,57 @@ def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: l
             tables.reads[q, :nodes] = share * (np.minimum(spread, 1.0) if linked else spread)
             if linked and fanouts[child] > 1:
                 share /= float(choice[child + 1 :].prod())
+    grid = Grid(machine, tables)
+    known: dict[tuple[Any, ...], int] = {}
     for slide, (_, level, rank) in enumerate(plan.slides.tolist()):
         first, last, row = plan.spans[slide].tolist()
         for q in range(first, last):
-            own = row + q - first
-            stays, t = tables.staying[own, :nodes], plan.transfer_tensor[q]
-            into = tables.loose[:, own, :nodes]
-            into[0] = into[2] = 1.0
-            into[1] = into[3] = -stays
+            own, t, child = row + q - first, int(plan.transfer_tensor[q]), int(plan.transfer_child[q])
+            key = q, level, rank
+            if key in known:
+                tables.loose[:, own, :nodes] = tables.loose[:, known[key], :nodes]
+                continue
+            known[key] = own
+            into = tables.loose[:, own, :nodes].reshape(4, *grid.shape)
+            stays = grid.along(tables.staying[own, :nodes], _ranks_of(machine, t, rank))
+            fill = reads = Part(1.0, 1.0)
+            matched: Any = 0.0
             if _is_simple(machine, t) and _pair(machine, t, rank):
-                spread = tables.reads[q, :nodes] / tables.share[q, :nodes]
-                child, parent = int(plan.transfer_child[q]), int(plan.transfer_parent[q])
-                matched = _matched(machine, tables, choice, t, level, rank, stays, nodes)
-                links = _links(machine, tables, choice, t, child, parent, level, rank, spread, nodes)
-                none = (stays > 0.0) & (matched == 0.0)
-                fill = links.share if fanouts[child] > 1 else Part(1.0, 1.0)
-                for at, part in ((0, fill), (2, links.reads)):
-                    later = (1.0 - matched) * np.where(none, 1.0, part.later)
-                    into[at] = later
-                    into[at + 1] = (1.0 - stays) * np.where(none, 1.0, part.own) - later
+                matched = _matched(machine, grid, choice, t, level, rank, stays)
+                spread = grid.constant_or_full(tables.reads[q, :nodes] / tables.share[q, :nodes])
+                fill, reads = _links(machine, grid, choice, t, child, int(plan.transfer_parent[q]), level, rank, spread)
+                fill = fill if fanouts[child] > 1 else Part(1.0, 1.0)
+            none = (stays > 0.0) & (matched == 0.0)
+            for at, part in ((0, fill), (2, reads)):
+                later = (1.0 - matched) * np.where(none, 1.0, part.later)
+                into[at] = later
+                into[at + 1] = (1.0 - stays) * np.where(none, 1.0, part.own) - later
+
+
+class Grid:
+    """A lattice with one axis per rank; what depends on few ranks only has length 1 along the other axes."""
+
+    def __init__(self, machine: Machine, tables: Tables) -> None:
+        self.axis = {int(r): i for i, r in enumerate(machine.axes)}
+        self.shape = tuple(int(tables.count[r]) for r in machine.axes)
+        self.inner = tables.inner
+        self.values = {r: tables.value[r, : tables.count[r]].astype(float) for r in self.axis}
+
+    def extent(self, rank: int) -> Any:
+        """Temporal extents of a rank."""
+        return self.values[rank].reshape([-1 if i == self.axis[rank] else 1 for i in range(len(self.shape))])
+
+    def left(self, rank: int) -> Any:
+        """Iterations of a rank outside."""
+        return self.values[rank][-1] / self.extent(rank)
+
+    def along(self, nodes: Any, ranks: list[int]) -> Any:
+        """What depends on ``ranks`` only, out of ``nodes``."""
+        axes = {self.axis[r] for r in ranks}
+        return nodes.reshape(self.shape)[tuple(slice(None) if i in axes else slice(0, 1) for i in range(len(self.shape)))]
+
+    def constant_or_full(self, nodes: Any) -> Any:
+        return nodes[0] if nodes.min() == nodes.max() else nodes.reshape(self.shape)
 
 
 class Part(NamedTuple):
@@ -83,13 +115,6 @@ class Part(NamedTuple):
 
     own: Any
     later: Any
-
-
-class Links(NamedTuple):
-    """What links leave of the words that one child gets from its parent, and of those that the parent delivers."""
-
-    share: Part
-    reads: Part
 
 
 def _expressions(machine: Machine, tensor: Any) -> list[list[Term]]:
@@ -115,22 +140,26 @@ def _least_slide(machine: Machine, tables: Tables, tensor: Any, child: int, node
     return least
 
 
-def _matched(machine: Machine, tables: Tables, choice: Any, tensor: Any, level: int, rank: int, stays: Any, nodes: int) -> Any:
-    """``float64[nodes]``: the greatest part of the words of later visits that wraps take away."""
+def _matched(machine: Machine, grid: Grid, choice: Any, tensor: int, level: int, rank: int, stays: Any) -> Any:
+    """The greatest part of the words of later visits that wraps take away, over the grid."""
     (_, by_own), (other, by_other) = _pair(machine, tensor, rank)
-    left = np.array([tables.value[r, tables.count[r] - 1] / tables.extent[r, :nodes] for r in (rank, other)])
-    own, more = left
-    step = by_own * tables.extent[rank, :nodes] * tables.inner[level + 1, rank]
-    beside = by_other * tables.extent[other, :nodes] * tables.inner[level + 1, other]
+    own, more = grid.left(rank), grid.left(other)
+    step = by_own * grid.extent(rank) * grid.inner[level + 1, rank]
+    beside = by_other * grid.extent(other) * grid.inner[level + 1, other]
     several, several_beside = _composite(own), _composite(more)
     if (choice[level + 1 :, [rank, other]] > 1).any():
-        rest: Any = np.ones(nodes, dtype=np.bool_)
+        rest: Any = np.ones(np.broadcast_shapes(own.shape, more.shape), dtype=np.bool_)
     else:
         rest = (beside == step) | (beside == 2.0 * step) | (several & several_beside)
         rest |= several_beside & (np.mod(2.0 * step, beside) == 0.0) | several & (np.mod(beside, step) == 0.0)
     rest &= more > 1.0
     again = (np.mod(own, 2.0) == 0.0) & (own > 2.0)
     return np.maximum(np.where(rest, 1.0 - 2.0 / (own * more), 0.0), np.where(again, stays, 0.0))
+
+
+def _ranks_of(machine: Machine, tensor: int, rank: int) -> list[int]:
+    """All ranks of the index expressions that ``rank`` is in."""
+    return [r for terms in _expressions(machine, tensor) if any(one == rank for one, _ in terms) for r, _ in terms]
 
 
 def _pair(machine: Machine, tensor: Any, rank: int) -> list[Term]:
@@ -142,51 +171,42 @@ def _pair(machine: Machine, tensor: Any, rank: int) -> list[Term]:
 
 
 def _links(
-    machine: Machine,
-    tables: Tables,
-    choice: Any,
-    tensor: Any,
-    child: int,
-    parent: int,
-    level: int,
-    rank: int,
-    spread: Any,
-    nodes: int,
-) -> Links:
-    """What links leave; ``spread[nodes]`` are the words that the parent delivers per word into one child."""
+    machine: Machine, grid: Grid, choice: Any, tensor: int, child: int, parent: int, level: int, rank: int, spread: Any
+) -> tuple[Part, Part]:
+    """What links leave of the words that one child gets from its parent, and of those that the parent delivers.
+
+    ``spread`` are the words that the parent delivers per word into one child.
+    """
     spatial, everything = choice[child + 1 : parent + 1], float(choice[child + 1 :].prod())
     expressions = _expressions(machine, tensor)
     alone = [terms[0][0] for terms in expressions if len(terms) == 1]
-    sums = {
-        i: float(prod(max(level[r] for r, _ in terms) for level in spatial))
-        for i, terms in enumerate(expressions)
-        if len(terms) == 2
-    }
-    nothing = Part(1.0, 1.0)
-    if all(part == 1.0 for part in sums.values()):
-        return Links(nothing, nothing)
+    sums = {i: terms for i, terms in enumerate(expressions) if len(terms) == 2}
+    parts = {i: float(prod(max(bounds[r] for r, _ in terms) for bounds in spatial)) for i, terms in sums.items()}
+    if all(part == 1.0 for part in parts.values()):
+        return Part(1.0, 1.0), Part(1.0, 1.0)
     apart = float(spatial[:, alone].prod())
-    along = next(i for i, terms in enumerate(expressions) if any(r == rank for r, _ in terms))
-    others = apart * prod(part for i, part in sums.items() if i != along)
-    reachable = _reachable(tables, expressions[along], spatial, child, level, rank, nodes)
-    own, later = np.minimum(1.0, others / spread), np.minimum(1.0, apart / spread)
-    reads = Part(np.where(reachable, own, 1.0), later)
+    along = next(i for i, terms in sums.items() if any(r == rank for r, _ in terms))
+    others = apart * prod(part for i, part in parts.items() if i != along)
+    reachable = _reachable(grid, sums[along], spatial, child, level, rank)
+    reads = Part(np.where(reachable, np.minimum(1.0, others / spread), 1.0), np.minimum(1.0, apart / spread))
     share = Part(np.where(reachable, min(1.0, others / everything), 1.0), min(1.0, apart / everything))
-    return Links(share, reads)
+    return share, reads
 
 
-def _reachable(tables: Tables, terms: list[Term], spatial: Any, child: int, level: int, rank: int, nodes: int) -> Any:
-    """``bool[nodes]``: whether spatial loops may give two elements offsets that differ by the slide's step."""
+def _reachable(grid: Grid, terms: list[Term], spatial: Any, child: int, level: int, rank: int) -> Any:
+    """Whether spatial loops may give two elements offsets that differ by the slide's step, over the grid."""
     coefficient = next(c for r, c in terms if r == rank)
-    step = coefficient * tables.extent[rank, :nodes] * tables.inner[level + 1, rank]
+    step = coefficient * grid.extent(rank) * grid.inner[level + 1, rank]
     offsets = [
-        (c * tables.extent[r, :nodes] * tables.inner[child + 1, r], float(spatial[:, r].prod()))
+        (c * grid.extent(r) * grid.inner[child + 1, r], float(spatial[:, r].prod()))
         for r, c in terms
         if (spatial[:, r] > 1).any()
     ]
     if not offsets:
-        return np.zeros(nodes, dtype=np.bool_)
-    common = np.gcd.reduce([offset.astype(np.int64) for offset, _ in offsets])
+        return np.zeros_like(step, dtype=np.bool_)
+    common = offsets[0][0].astype(np.int64)
+    for offset, _ in offsets[1:]:
+        common = np.gcd(common, offset.astype(np.int64))
     return (np.mod(step, common) == 0.0) & (step <= sum((bound - 1.0) * offset for offset, bound in offsets))
 
 
@@ -194,4 +214,4 @@ def _composite(numbers: Any) -> Any:
     """Which of the numbers are products of two numbers above 1."""
     values, at = np.unique(numbers, return_inverse=True)
     found = [n > 3 and any(int(n) % d == 0 for d in range(2, int(n**0.5) + 1)) for n in values]
-    return np.array(found, dtype=np.bool_)[at]
+    return np.array(found, dtype=np.bool_)[at].reshape(numbers.shape)
