@@ -3,7 +3,8 @@
 What is searched, and why nothing is lost
 -----------------------------------------
 Keep sets and spatial bounds are enumerated; everything below holds them fixed. Choices of spatial bounds whose counts are
-equal for every nest are taken once (:mod:`stitchloop.search.spatial`). Walk the temporal loops of a nest from the innermost
+equal for every nest are taken once (:mod:`stitchloop.search.spatial`), and so are choices that a swap of ranks maps to each
+other (:mod:`stitchloop.search.symmetry`). Walk the temporal loops of a nest from the innermost
 to the outermost. A *node* is the product of the loops walked so far, rank by rank.
 
 1. *Costs sit on nodes.* A transfer feeds a child level k of tensor T from the next level that keeps T. Above k there first
@@ -27,8 +28,8 @@ to the outermost. A *node* is the product of the loops walked so far, rank by ra
 5. *Least costs* to the end of the nest, in any fixed non-negative mixture of metrics, fill the slots outermost first. A free
    rank's edges to all multiples are a running minimum over its prime factors.
 6. *Goals* (energy, cycles, their product, accesses) do not decrease in any metric. A choice of spatial bounds is dropped
-   when the goals of lower bounds on its metrics do not precede the incumbent: floors that need no lattice, then the least
-   cost with slides made as cheap as they could ever be, then the exact least cost. If the nest of least cost meets its own
+   when the goals of lower bounds on its metrics do not precede the incumbent: floors that need no lattice
+   (:mod:`stitchloop.search.floors`), by which choices are ordered, then the least cost with slides made as cheap as they could ever be, then the exact least cost. If the nest of least cost meets its own
    bound, it is the choice's optimum. Else mixtures bound it and the label search decides (:mod:`stitchloop.search.labels`).
 7. *Order.* Choices have fixed numbers; equal goals are decided by them, and a choice is dropped for an equal incumbent only
    if that has the lower number. What other threads have found changes what is dropped, never what is returned.
