@@ -29,8 +29,9 @@ to the outermost. A *node* is the product of the loops walked so far, rank by ra
    rank's edges to all multiples are a running minimum over its prime factors.
 6. *Goals* (energy, cycles, their product, accesses) do not decrease in any metric. A choice of spatial bounds is dropped
    when the goals of lower bounds on its metrics do not precede the incumbent: floors that need no lattice
-   (:mod:`stitchloop.search.floors`), by which choices are ordered, then the least cost with slides made as cheap as they could ever be, then the exact least cost. If the nest of least cost meets its own
-   bound, it is the choice's optimum. Else mixtures bound it and the label search decides (:mod:`stitchloop.search.labels`).
+   (:mod:`stitchloop.search.floors`), by which choices are ordered, then the least cost with slides made as cheap as they
+   could ever be, then the exact least cost. If the nest of least cost meets its own bound, it is the choice's optimum. Else
+   mixtures bound it and the label search decides (:mod:`stitchloop.search.labels`).
 7. *Order.* Choices have fixed numbers; equal goals are decided by them, and a choice is dropped for an equal incumbent only
    if that has the lower number. What other threads have found changes what is dropped, never what is returned.
 
@@ -345,7 +346,7 @@ class Search:
         if self.full:
             loosen(self.machine, plan, tables, survey.choices[c], self.surveyor.fanouts, nodes)
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
-        for slides in (NEAREST, EXACT) if len(plan.slides) and not self.full else (EXACT,):
+        for slides in (NEAREST, EXACT) if len(plan.slides) else (EXACT,):
             least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
             if least == np.inf:
                 bounds[:] = np.inf

@@ -50,11 +50,12 @@ def value_slides(
                         if value[j] % value[i]:
                             continue
                         part = 1.0 - float(value[i]) / float(value[j])
+                        least = part if pricing == EXACT else 0.5
                         for k in range(step):
                             p = start + i * step + k
                             if loosened:
-                                delivered = share[p] * (loose[0, own, p] + loose[1, own, p] * part)
-                                sent = reads[p] * (loose[2, own, p] + loose[3, own, p] * part)
+                                delivered = share[p] * (loose[0, own, p] + min(loose[1, own, p] * part, loose[1, own, p] * least))
+                                sent = reads[p] * (loose[2, own, p] + min(loose[3, own, p] * part, loose[3, own, p] * least))
                                 delivered = np.floor(delivered * (1.0 + 1e-12) + 1e-6)
                                 sent = np.floor(sent * (1.0 + 1e-12) + 1e-6)
                             else:

@@ -69,13 +69,13 @@ def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: l
                 continue
             known[key] = own
             into = tables.loose[:, own, :nodes].reshape(4, *grid.shape)
-            stays = grid.along(tables.staying[own, :nodes], _ranks_of(machine, t, rank))
+            stays = grid.along(tables.staying[own, :nodes], _ranks_of(grid.expressions[t], rank))
             fill = reads = Part(1.0, 1.0)
             matched: Any = 0.0
-            if _is_simple(machine, t) and _pair(machine, t, rank):
-                matched = _matched(machine, grid, choice, t, level, rank, stays)
+            if _is_simple(machine, t) and _pair(grid.expressions[t], rank):
+                matched = _matched(grid, choice, t, level, rank, stays)
                 spread = grid.constant_or_full(tables.reads[q, :nodes] / tables.share[q, :nodes])
-                fill, reads = _links(machine, grid, choice, t, child, int(plan.transfer_parent[q]), level, rank, spread)
+                fill, reads = _links(grid, choice, t, child, int(plan.transfer_parent[q]), level, rank, spread)
                 fill = fill if fanouts[child] > 1 else Part(1.0, 1.0)
             none = (stays > 0.0) & (matched == 0.0)
             for at, part in ((0, fill), (2, reads)):
@@ -92,6 +92,8 @@ class Grid:
         self.shape = tuple(int(tables.count[r]) for r in machine.axes)
         self.inner = tables.inner
         self.values = {r: tables.value[r, : tables.count[r]].astype(float) for r in self.axis}
+        self.expressions = [_expressions(machine, t) for t in range(len(machine.is_output))]
+        self.splits: dict[int, Any] = {}
 
     def extent(self, rank: int) -> Any:
         """Temporal extents of a rank."""
@@ -100,6 +102,12 @@ class Grid:
     def left(self, rank: int) -> Any:
         """Iterations of a rank outside."""
         return self.values[rank][-1] / self.extent(rank)
+
+    def several(self, rank: int) -> Any:
+        """Whether what is left of a rank may make several loops."""
+        if rank not in self.splits:
+            self.splits[rank] = _composite(self.left(rank))
+        return self.splits[rank]
 
     def along(self, nodes: Any, ranks: list[int]) -> Any:
         """What depends on ``ranks`` only, out of ``nodes``."""
@@ -140,13 +148,13 @@ def _least_slide(machine: Machine, tables: Tables, tensor: Any, child: int, node
     return least
 
 
-def _matched(machine: Machine, grid: Grid, choice: Any, tensor: int, level: int, rank: int, stays: Any) -> Any:
+def _matched(grid: Grid, choice: Any, tensor: int, level: int, rank: int, stays: Any) -> Any:
     """The greatest part of the words of later visits that wraps take away, over the grid."""
-    (_, by_own), (other, by_other) = _pair(machine, tensor, rank)
+    (_, by_own), (other, by_other) = _pair(grid.expressions[tensor], rank)
     own, more = grid.left(rank), grid.left(other)
     step = by_own * grid.extent(rank) * grid.inner[level + 1, rank]
     beside = by_other * grid.extent(other) * grid.inner[level + 1, other]
-    several, several_beside = _composite(own), _composite(more)
+    several, several_beside = grid.several(rank), grid.several(other)
     if (choice[level + 1 :, [rank, other]] > 1).any():
         rest: Any = np.ones(np.broadcast_shapes(own.shape, more.shape), dtype=np.bool_)
     else:
@@ -157,28 +165,28 @@ def _matched(machine: Machine, grid: Grid, choice: Any, tensor: int, level: int,
     return np.maximum(np.where(rest, 1.0 - 2.0 / (own * more), 0.0), np.where(again, stays, 0.0))
 
 
-def _ranks_of(machine: Machine, tensor: int, rank: int) -> list[int]:
+def _ranks_of(expressions: list[list[Term]], rank: int) -> list[int]:
     """All ranks of the index expressions that ``rank`` is in."""
-    return [r for terms in _expressions(machine, tensor) if any(one == rank for one, _ in terms) for r, _ in terms]
+    return [r for terms in expressions if any(one == rank for one, _ in terms) for r, _ in terms]
 
 
-def _pair(machine: Machine, tensor: Any, rank: int) -> list[Term]:
+def _pair(expressions: list[list[Term]], rank: int) -> list[Term]:
     """The term of ``rank`` and the other one of its sum; nothing when it stands alone: ranks of size 1 are left out."""
-    for terms in _expressions(machine, tensor):
+    for terms in expressions:
         if len(terms) == 2 and any(r == rank for r, _ in terms):
             return sorted(terms, key=lambda term: term[0] != rank)
     return []
 
 
 def _links(
-    machine: Machine, grid: Grid, choice: Any, tensor: int, child: int, parent: int, level: int, rank: int, spread: Any
+    grid: Grid, choice: Any, tensor: int, child: int, parent: int, level: int, rank: int, spread: Any
 ) -> tuple[Part, Part]:
     """What links leave of the words that one child gets from its parent, and of those that the parent delivers.
 
     ``spread`` are the words that the parent delivers per word into one child.
     """
     spatial, everything = choice[child + 1 : parent + 1], float(choice[child + 1 :].prod())
-    expressions = _expressions(machine, tensor)
+    expressions = grid.expressions[tensor]
     alone = [terms[0][0] for terms in expressions if len(terms) == 1]
     sums = {i: terms for i, terms in enumerate(expressions) if len(terms) == 2}
     parts = {i: float(prod(max(bounds[r] for r, _ in terms) for bounds in spatial)) for i, terms in sums.items()}
