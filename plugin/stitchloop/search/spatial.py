@@ -34,31 +34,34 @@ class SpatialChoice:
         return prod(prod(level) for level in self.bounds)
 
 
-def level_bounds(space: SpatialSpace, sizes: tuple[int, ...]) -> list[Bounds]:
-    """Every vector of bounds that one fan-out admits: within its constraints, its instances, and X and Y."""
+def level_bounds(space: SpatialSpace, sizes: tuple[int, ...]) -> Any:
+    """Every vector of bounds that one fan-out admits, ``int64[*, ranks]``: within its constraints, its instances, and X and Y."""
     most = space.fanout if space.max_used is None else min(space.fanout, space.max_used)
-    found: list[Bounds] = []
-
-    def extend(chosen: tuple[int, ...], used: int) -> None:
-        rank = len(chosen)
-        if rank == len(sizes):
-            if used >= space.min_used and _fits(space, chosen):
-                found.append(chosen)
-            return
-        limits = space.factors[space.ranks[rank]]
-        for bound in divisors(sizes[rank]):
-            if used * bound > most:
-                break
-            if limits.admits(bound):
-                extend((*chosen, bound), used * bound)
-
-    extend((), 1)
-    return found
+    found: Any = np.ones((1, 0), dtype=np.int64)
+    used: Any = np.ones(1, dtype=np.int64)
+    for rank, size in zip(space.ranks, sizes):
+        own = np.array([bound for bound in divisors(size) if space.factors[rank].admits(bound) and bound <= most], dtype=np.int64)
+        grown = used[:, None] * own[None, :]
+        row, column = np.nonzero(grown <= most)
+        found, used = np.concatenate([found[row], own[column][:, None]], axis=1), grown[row, column]
+    found = found[used >= space.min_used]
+    return found[_fits(space, found)]
 
 
-def _fits(space: SpatialSpace, bounds: Bounds) -> bool:
-    looped = {rank: bound for rank, bound in zip(space.ranks, bounds) if bound > 1}
-    return any(True for _ in space.partitions(looped))
+def _fits(space: SpatialSpace, vectors: Any) -> Any:
+    """Which of ``vectors[*, ranks]`` fit on X and Y in some layout that the permutation and the split admit."""
+    fits: Any = np.zeros(len(vectors), dtype=np.bool_)
+    looped, member = np.unique(vectors > 1, axis=0, return_inverse=True)
+    for i, ranks in enumerate(looped):
+        those = np.nonzero(member.ravel() == i)[0]
+        bounds = vectors[those]
+        total = bounds.prod(axis=1)
+        own: Any = np.zeros(len(those), dtype=np.bool_)
+        for on_x in space.x_sets(frozenset(rank for rank, moves in zip(space.ranks, ranks) if moves)):
+            x = bounds[:, [rank in on_x for rank in space.ranks]].prod(axis=1)
+            own |= (x <= space.fanout_x) & (total // x <= space.fanout_y)
+        fits[those] = own
+    return fits
 
 
 def lay_out(space: SpatialSpace, bounds: Bounds) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
@@ -105,7 +108,7 @@ def _group_options(space: Mapspace, group: Sequence[int]) -> Any:
     sizes, together = np.array(space.einsum.rank_sizes, dtype=np.int64), _summed(space)
     options = np.ones((1, 0, len(sizes)), dtype=np.int32)
     for i in group:
-        own = np.array(level_bounds(space.levels[i].spatial, space.einsum.rank_sizes), dtype=np.int32).reshape(-1, 1, len(sizes))
+        own = level_bounds(space.levels[i].spatial, space.einsum.rank_sizes).astype(np.int32)[:, None, :]
         before, after = np.repeat(options, len(own), axis=0), np.tile(own, (len(options), 1, 1))
         options = np.concatenate([before, after], axis=1)
         options = options[(sizes % options.astype(np.int64).prod(axis=1) == 0).all(axis=1)]
