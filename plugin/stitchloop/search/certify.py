@@ -78,6 +78,8 @@ def search_mapspace(
     progress: Progress | None = None,
 ) -> Result:
     """See :func:`stitchloop.search.search`."""
+    if pareto and not 2 <= len(pareto) <= 3:
+        raise InputError("--pareto", f"a Pareto front of {len(pareto)} objectives", "give two or three")
     start = time.perf_counter()
     deadline = None if time_limit is None else start + time_limit
     if mapspace.imperfect:
@@ -265,8 +267,6 @@ def _front(
     from stitchloop.search.front import search_front
     from stitchloop.search.nest import build_mapping
 
-    if not 2 <= len(objectives) <= 3:
-        raise InputError("--pareto", f"a Pareto front of {len(objectives)} objectives", "give two or three")
     if mapspace.imperfect:
         from stitchloop.search.imperfect_front import search_imperfect_front
 
@@ -279,4 +279,9 @@ def _front(
         mapping = build_mapping(mapspace, nest)
         stats = evaluator.evaluate(mapping)
         points.append(ParetoPoint(tuple(value_of(name, stats) for name in objectives), mapping, stats))
-    return tuple(points), front.complete
+    return tuple(point for point in points if not any(_dominates(other, point) for other in points)), front.complete
+
+
+def _dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
+    """Whether a point is no worse in all objectives and better in one: the full count may say so of neighbours on the front."""
+    return one.values != other.values and all(a <= b for a, b in zip(one.values, other.values))

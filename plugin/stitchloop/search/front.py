@@ -15,6 +15,9 @@ from stitchloop.search.exact import Search
 from stitchloop.search.nest import Incumbent
 from stitchloop.search.settle import workspace
 
+BLOCK = 16
+"""Choices that are treated between two looks at which others have become hopeless."""
+
 
 @dataclass(frozen=True)
 class Front:
@@ -29,8 +32,8 @@ def search_front(
 ) -> Front:
     """Every point of the Pareto front of ``objectives``, with the first nest that reaches it.
 
-    Vectors of spatial factors are taken in their fixed order. One is dropped when a point of the front so far is no worse
-    than its bounds in every objective; else a nest of least energy, if it meets the bounds, is its only point; else the
+    Vectors of spatial factors with a low product of bounds come first. One is dropped when a point of the front so far is no
+    worse than its bounds in every objective; else a nest of least energy, if it meets the bounds, is its only point; else the
     label search lists its points.
     """
     search = Search(space, objectives, deadline=deadline, memory_limit_mb=memory_limit_mb, complete=False)
@@ -54,57 +57,73 @@ def search_front(
 
 def _walk(search: Search, add: Callable[[Incumbent], None], points: Callable[[], Any], deadline: float | None) -> bool:
     """Give ``add`` every nest that belongs to the front; whether none is missing. ``points()``: goals of the front so far."""
-    space, complete = search.space, True
+    complete = True
     for start in range(0, len(search.every), search.portion):
         search.load(start)
-        for k, survey in enumerate(search.surveyor.survey(search.sets, search.choices)):
-            own: tuple[int, Any] | None = None
-            for c in range(len(search.choices)):
-                if _hopeless(points(), survey.bounds[c]):
-                    continue
+        search.surveys.extend(search.surveyor.survey(search.sets, search.choices))
+        for survey in search.surveys:
+            search.surveyor.raise_bounds(survey, np.full(labels.GOALS, np.inf))
+        bounds = np.concatenate([survey.bounds for survey in search.surveys])
+        used = int(np.count_nonzero(search.goals != labels.NONE))
+        left = np.argsort(bounds[:, :used].prod(axis=1), kind="stable")
+        while len(left := left[~_hopeless(points(), bounds[left])]):
+            for pair in left[:BLOCK]:
                 if deadline is not None and len(points()) and time.perf_counter() > deadline:
                     return False
-                nodes = search.nodes(search.choices[c][None])
-                if own is None or own[0] < nodes:
-                    own = nodes, workspace(space, search.machine, search.surveyor.plan(survey.keeps), nodes)
-                index = search.index(k, c)
-                unbeaten = Incumbent(np.full(labels.GOALS, np.inf))
-                status, goals, loops = search.least(survey, own[1], c, unbeaten, index)
-                if status == scan.EMPTY or _hopeless(points(), survey.bounds[c]):
-                    continue
-                if goals is not None:
-                    add(Incumbent(goals, index, survey.keeps, search.choice(c), loops))
-                if _hopeless(points(), survey.bounds[c]):
-                    continue
-                if not survey.exact[c]:
-                    complete = False
-                    continue
-                settler = search.settler(survey, c)
-                for weights in settler.first_mixes():
-                    found = settler.mix(weights)
-                    if found is not None:
-                        add(Incumbent(found[0], index, survey.keeps, search.choice(c), found[1]))
-                survey.bounds[c] = np.maximum(survey.bounds[c], settler.bounds())
-                if _hopeless(points(), survey.bounds[c]):
-                    continue
-                for weights in settler.later_mixes():
-                    found = settler.mix(weights)
-                    if found is not None:
-                        add(Incumbent(found[0], index, survey.keeps, search.choice(c), found[1]))
-                front = points()
-                listed = settler.search(np.full(labels.GOALS, np.inf), False, front, len(front), search.most_bytes // 2)
-                if listed is None:
-                    complete = False
-                    continue
-                for row, path in zip(listed[0], listed[1]):
-                    if path is not None:
-                        add(Incumbent(row.copy(), index, survey.keeps, search.choice(c), path))
+                k, c = divmod(int(pair), len(search.choices))
+                complete &= _treat(search, k, c, add, points)
+            left = left[BLOCK:]
     return complete
 
 
-def _hopeless(front: Any, bounds: Any) -> bool:
-    """Whether some point of the front is no worse than ``bounds`` in every objective."""
-    return bool(len(front)) and bool((front <= bounds).all(axis=1).any())
+def _treat(search: Search, k: int, c: int, add: Callable[[Incumbent], None], points: Callable[[], Any]) -> bool:
+    """Give ``add`` every nest of one choice that belongs to the front; False where bounds alone are known."""
+    survey, index = search.surveys[k], search.index(k, c)
+    unbeaten = Incumbent(np.full(labels.GOALS, np.inf))
+
+    def offer(goals: Any, loops: Any) -> None:
+        add(Incumbent(goals, index, survey.keeps, search.choice(c), loops))
+
+    def hopeless() -> bool:
+        return bool(_hopeless(points(), survey.bounds[c][None])[0])
+
+    if hopeless():
+        return True
+    own = workspace(search.space, search.machine, search.surveyor.plan(survey.keeps), search.nodes(search.choices[c][None]))
+    status, goals, loops = search.least(survey, own, c, unbeaten, index)
+    if status == scan.EMPTY or hopeless():
+        return True
+    if goals is not None:
+        offer(goals, loops)
+    if hopeless():
+        return True
+    if not survey.exact[c]:
+        return False
+    settler = search.settler(survey, c)
+    for mixes in (settler.first_mixes, settler.later_mixes):
+        for weights in mixes():
+            found = settler.mix(weights)
+            if found is not None:
+                offer(*found)
+        survey.bounds[c] = np.maximum(survey.bounds[c], settler.bounds())
+        if hopeless():
+            return True
+    front = points()
+    listed = settler.search(np.full(labels.GOALS, np.inf), False, front, len(front), search.most_bytes // 2)
+    if listed is None:
+        return False
+    for row, path in zip(listed[0], listed[1]):
+        if path is not None:
+            offer(row.copy(), path)
+    return True
+
+
+def _hopeless(front: Any, bounds: Any) -> Any:
+    """For which rows of ``bounds`` some point of the front is no worse in every objective."""
+    found: Any = np.zeros(len(bounds), dtype=np.bool_)
+    for point in front:
+        found |= (point <= bounds).all(axis=1)
+    return found
 
 
 def _sorted(nests: list[Incumbent]) -> tuple[Incumbent, ...]:
