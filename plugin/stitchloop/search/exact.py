@@ -67,7 +67,10 @@ from stitchloop.search.wraps import loosen
 from stitchloop.stats import Stats
 
 BLOCK = 32
-"""Vectors of spatial factors that a thread treats before it hears of better incumbents."""
+"""Most vectors of spatial factors that a thread treats before it hears of better incumbents."""
+
+WORK = 4_000_000
+"""Operations times nodes that a block of several vectors stands for at most."""
 
 THREADS = "stitchloop-search"
 """What the names of the search's threads begin with."""
@@ -256,16 +259,21 @@ class Search:
         for k in self._order():
             self.surveyor.raise_bounds(self.surveys[k], self.incumbent.goals)
             alive = self.surveys[k].alive(self.incumbent.goals)
-            if len(alive):
-                yield k, alive[:TASTE]
+            for block in self._blocks(k, alive[:TASTE]):
+                yield k, block
         for k in self._order():
             alive = self.surveys[k].alive(self.incumbent.goals)
-            for at in range(0, len(alive), BLOCK):
-                block = alive[at : at + BLOCK]
+            for block in self._blocks(k, alive):
                 if no_later(self.surveys[k].bounds[block], self.incumbent.goals).any():
                     yield k, block
                 else:
                     self.surveys[k].waiting[block] = False
+
+    def _blocks(self, k: int, alive: Any) -> Iterator[Any]:
+        """``alive`` in blocks of about equal work, the larger the lattices the fewer in one."""
+        work = len(self.surveyor.plan(self.sets[k]).ops) * self.nodes(self.choices[alive[:1]]) if len(alive) else 1
+        size = min(BLOCK, max(1, WORK // max(1, work)))
+        return (alive[at : at + size] for at in range(0, len(alive), size))
 
     def _order(self) -> list[int]:
         """Keep sets with low bounds first: good incumbents come early."""

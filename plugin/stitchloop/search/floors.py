@@ -3,9 +3,11 @@
 Take a level k of limited capacity. Let e be the extents of its tile, spatial loops inside included, and r the rank of the
 first temporal loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: per iteration
 its transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide along r does not keep over the volume
-of e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The level outside
-has the same first loop, unless r is the rank of one of its own loops. The floor is the least sum over all levels and all
-ranks that agree in this way; the prices of different levels add up, for they are about different transfers.
+of
+e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The level
+outside has the same first loop, unless r is the rank of one of its own loops. Ranks of which spatial loops leave nothing
+have no loop. The floor is the least sum over all levels and all ranks that agree in this way; the prices of different
+levels add up, for they are about different transfers.
 """
 
 from __future__ import annotations
@@ -82,13 +84,15 @@ def raise_floors(
     ranks = [r for r, n in enumerate(machine.size) if n > 1]
     if not ranks:
         return
-    instances, outer = _instances(choices), np.zeros((len(ranks), len(choices)))
+    instances = _instances(choices)
+    outer = np.where((machine.size // choices.prod(axis=1))[:, ranks].T > 1, 0.0, np.inf)
     for k in range(choices.shape[1] - 1, -1, -1):
         if k + 1 < choices.shape[1]:
             own = looped[k + 1, ranks]
-            outer[own] = outer.min(axis=0)
+            outer[own] = np.where(np.isinf(outer[own]), np.inf, outer.min(axis=0))
         outer += _raised(machine, plan, looped[: k + 1].any(axis=0), k, ranks, choices, instances, tiles, filled)
-    floors[:, ENERGY] += outer.min(axis=0)
+    least = outer.min(axis=0)
+    floors[:, ENERGY] += np.where(np.isinf(least), 0.0, least)
 
 
 def _raised(
