@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import erf
 
 import numpy as np
 
@@ -14,10 +15,7 @@ def _sigmoid(x: Array) -> Array:
     return np.exp(-np.logaddexp(0.0, -x))
 
 
-def _erf(x: Array) -> Array:
-    from scipy.special import erf
-
-    return erf(x)
+_erf = np.vectorize(erf, otypes=[float])
 
 
 UNARY: dict[str, Callable[[Array], Array]] = {

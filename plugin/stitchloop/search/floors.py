@@ -2,11 +2,10 @@
 
 Take a level k of limited capacity. Let e be the extents of its tile, spatial loops inside included, and r the rank of the
 first temporal loop outside it. Every kept tensor that r indexes is delivered anew in each step of that loop: per iteration
-its transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide along r does not keep over the volume
-of
-e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The level
-outside has the same first loop, unless r is the rank of one of its own loops. Ranks of which spatial loops leave nothing
-have no loop. The floor is the least sum over all levels and all ranks that agree in this way; the prices of different
+its transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide along r does not keep over the
+volume of e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The
+level outside has the same first loop, unless r is the rank of one of its own loops. Ranks of which spatial loops leave
+nothing have no loop. The floor is the least sum over all levels and all ranks that agree in this way; the prices of different
 levels add up, for they are about different transfers.
 """
 
