@@ -40,6 +40,8 @@ LISTED = 100_000
 INTERRUPTED = "interrupted"
 """Why a search stopped: Ctrl-C or SIGTERM."""
 
+WRITTEN_BACK = "the least mapping is invalid under the tool's count, which has an output written back too seldom"
+
 SAMPLES = 100
 SAMPLING = 0.5
 """Random mappings, and seconds, that a search interrupted before its first mapping spends on one."""
@@ -117,7 +119,10 @@ def search_mapspace(
         reason=reason,
     )
     front = tuple(ALIASES.get(name, name) for name in pareto)
-    return Result(tuple(objectives), values, found.mapping, found.stats, certificate, points, front, found.notes)
+    notes = found.notes
+    if pareto and not mapspace.imperfect and mapspace.size > LISTED and not counts_as_model(mapspace):
+        notes = (*notes, f"the Pareto front is that of the count {WITHOUT!r}; its figures are those of the full count")
+    return Result(tuple(objectives), values, found.mapping, found.stats, certificate, points, front, notes)
 
 
 def counts_as_model(mapspace: Mapspace) -> bool:
@@ -169,7 +174,10 @@ def _search(
     if not outcome.incumbent.exists:
         return _sampled(mapspace, objectives) if outcome.stopped_by else None
     mapping = build_mapping(mapspace, outcome.incumbent)
-    stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
+    try:
+        stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
+    except InvalidMapping:
+        return None if mapspace.size <= LISTED else _sampled(mapspace, objectives, WRITTEN_BACK)
     found = Found(mapping, stats, outcome.bound * scale, outcome.treated, TIMELOOP.name, outcome.stopped_by)
     if counts_as_model(mapspace):
         return found
@@ -187,12 +195,12 @@ def _scaled(progress: Progress | None, scale: float) -> Progress | None:
     return None if progress is None else lambda share, best, bound: progress(share, best * scale, bound * scale)
 
 
-def _sampled(mapspace: Mapspace, objectives: Sequence[str]) -> Found | None:
-    """A mapping for who interrupts a search before it has one: the best of some random ones."""
+def _sampled(mapspace: Mapspace, objectives: Sequence[str], reason: str = INTERRUPTED) -> Found | None:
+    """The best of some random mappings, for who interrupts a search before it has one."""
     from stitchloop.search.baseline import sample
 
     drawn = sample(mapspace, completed(objectives)[0], SAMPLES, 1_000_000, seconds=SAMPLING)
-    return None if drawn is None else Found(drawn.mapping, drawn.stats, 0.0, drawn.tried, TIMELOOP.name, INTERRUPTED)
+    return None if drawn is None else Found(drawn.mapping, drawn.stats, 0.0, drawn.tried, TIMELOOP.name, reason)
 
 
 def _with_links(search: Search, found: Found) -> Found:
@@ -264,24 +272,23 @@ def _front(
     mapspace: Mapspace, objectives: Sequence[str], deadline: float | None, memory_limit_mb: float | None, threads: int | None
 ) -> tuple[tuple[ParetoPoint, ...], bool]:
     """The Pareto front with the model's figures; whether it is complete."""
+    from stitchloop.search.finalists import Finalists, Points
     from stitchloop.search.front import search_front
     from stitchloop.search.nest import build_mapping
+    from stitchloop.search.sequential import asks
 
     if mapspace.imperfect:
         from stitchloop.search.imperfect_front import search_imperfect_front
 
         found, proved = search_imperfect_front(mapspace, objectives, deadline, memory_limit_mb, threads)
         return tuple(ParetoPoint(*point) for point in found), proved
-    evaluator = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP)
+    if mapspace.size <= LISTED and (asks(mapspace) or not counts_as_model(mapspace)):
+        from stitchloop.search.listing import list_front
+
+        listed, whole = list_front(mapspace, objectives, deadline)
+        return tuple(ParetoPoint(*point) for point in listed), whole
     front = search_front(mapspace, objectives, deadline, memory_limit_mb)
-    points = []
-    for nest in front.nests:
-        mapping = build_mapping(mapspace, nest)
-        stats = evaluator.evaluate(mapping)
-        points.append(ParetoPoint(tuple(value_of(name, stats) for name in objectives), mapping, stats))
-    return tuple(point for point in points if not any(_dominates(other, point) for other in points)), front.complete
-
-
-def _dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
-    """Whether a point is no worse in all objectives and better in one: the full count may say so of neighbours on the front."""
-    return one.values != other.values and all(a <= b for a, b in zip(one.values, other.values))
+    points = Points(objectives)
+    finalists = Finalists(mapspace, objectives, points)
+    valid = [finalists.offer(build_mapping(mapspace, nest)) is not None for nest in front.nests]
+    return tuple(ParetoPoint(*point) for point in points.points), front.complete and all(valid)

@@ -23,10 +23,15 @@ class Points:
         self.points: list[Finalist] = []
 
     def take(self, mapping: Mapping, stats: Stats) -> None:
+        """Add a mapping unless another one matches it, and drop those that it matches."""
         values = tuple(value_of(name, stats) for name in self.names)
-        if not any(all(a <= b for a, b in zip(other[0], values)) for other in self.points):
+        if not self.match(values):
             rest = [other for other in self.points if not all(a <= b for a, b in zip(values, other[0]))]
             self.points = sorted([*rest, (values, mapping, stats)], key=lambda other: other[0])
+
+    def match(self, values: Sequence[float]) -> bool:
+        """Whether some mapping is no worse than ``values`` in every objective."""
+        return any(all(a <= b for a, b in zip(other[0], values)) for other in self.points)
 
 
 class Finalists:

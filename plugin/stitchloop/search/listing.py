@@ -19,6 +19,7 @@ from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.search import labels, scan
 from stitchloop.search.arrays import ENERGY, Plan
 from stitchloop.search.exact import Search
+from stitchloop.search.finalists import Finalist, Finalists, Points
 from stitchloop.search.floors import fanouts_outside
 from stitchloop.search.found import Found
 from stitchloop.search.machine import build_plan
@@ -62,6 +63,22 @@ def list_mappings(mapspace: Mapspace, names: Sequence[str], found: Found | None,
     if best is None:
         return None
     return Found(best[1], best[2], 0.0 if stopped else best[0][0], evaluated, TIMELOOP.name, stopped)
+
+
+def list_front(mapspace: Mapspace, names: Sequence[str], deadline: float | None) -> tuple[list[Finalist], bool]:
+    """The Pareto front of a small mapspace under the tool's own count, and whether it is complete."""
+    front, bounds = Points(names), Bounds(mapspace, names)
+    finalists = Finalists(mapspace, names, front)
+    try:
+        for mapping in mapspace.enumerate_mappings(fitting=True):
+            if front.match(bounds.of(mapping)):
+                continue
+            if deadline is not None and front.points and time.perf_counter() > deadline:
+                return front.points, False
+            finalists.offer(mapping)
+    except KeyboardInterrupt:
+        return front.points, False
+    return front.points, True
 
 
 def _values(names: Sequence[str], found: Found) -> tuple[float, ...]:
