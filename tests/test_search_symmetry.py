@@ -11,6 +11,7 @@ from stitchloop.mapspace import build_mapspace
 from stitchloop.search import search, spatial, surveys
 from stitchloop.search.exact import Search
 from stitchloop.search.symmetry import first_of_equal, same_rows, symmetries
+from stitchloop.workload import Einsum, Tensor, Term
 from test_search_optimum import nvdla
 
 
@@ -75,3 +76,10 @@ def test_raised_bounds_stay_below_the_least_nest(seed):
             if goals is not None:
                 assert raised[c] <= goals[0]
     assert surveys.no_later(np.array([[1.0, 5.0], [2.0, 0.0], [1.0, 3.0]]), np.array([1.0, 4.0])).tolist() == [False, False, True]
+
+
+def test_a_term_that_stands_twice_is_no_single_one():
+    """``A + A + B`` passed for symmetric in A and B."""
+    window = Tensor("I", ((Term("A"), Term("A"), Term("B")),))
+    einsum = Einsum("twice", ("A", "B"), (4, 4), (window, Tensor("O", ((Term("A"),), (Term("B"),)), True)))
+    assert symmetries(space_of(einsum)) == []

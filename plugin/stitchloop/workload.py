@@ -37,8 +37,8 @@ class Tensor:
 
     @cached_property
     def ranks(self) -> frozenset[str]:
-        """Einsum ranks that index the tensor (its relevant ranks)."""
-        return frozenset(term.rank for terms in self.projection for term in terms)
+        """Einsum ranks that index the tensor (its relevant ranks); those with coefficient 0 do not."""
+        return frozenset(term.rank for terms in self.projection for term in terms if term.coefficient)
 
     def extents(self, tile: Mapping[str, int]) -> tuple[int, ...]:
         """Length along each tensor rank of the box that a tile of the iteration space touches."""

@@ -15,6 +15,9 @@ from stitchloop.model import Evaluator
 from stitchloop.spec import Spec
 from stitchloop.stats import Stats
 
+PATIENCE = 10
+"""How many times the seconds given to wait for a first valid mapping."""
+
 
 @dataclass(frozen=True)
 class RandomSearch:
@@ -41,7 +44,7 @@ def random_search(spec: Spec, valid: int = 200, tries: int = 100_000, seed: int 
 def sample(
     mapspace: Mapspace, metric: str, valid: int, tries: int, seed: int = 0, seconds: float | None = None
 ) -> RandomSearch | None:
-    """As :func:`random_search`, of a mapspace and one metric; after ``seconds`` the first valid mapping will do."""
+    """As :func:`random_search`, of a mapspace and one metric, for about ``seconds``, longer while none is valid."""
     from stitchloop.search.objectives import value_of
 
     evaluator = Evaluator(mapspace.einsum, mapspace.architecture)
@@ -50,7 +53,7 @@ def sample(
     start = time.perf_counter()
     for mapping in islice(mapspace.sample_mappings(seed), tries):
         tried += 1
-        if best is not None and seconds is not None and time.perf_counter() > start + seconds:
+        if seconds is not None and time.perf_counter() > start + seconds * (PATIENCE if best is None else 1):
             break
         if not _fits(mapspace, mapping) or mapspace.contains(mapping) is not None:
             continue

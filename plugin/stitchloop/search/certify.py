@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
@@ -26,7 +27,8 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.result import Certificate, ParetoPoint, Result
 from stitchloop.search.found import Found
-from stitchloop.search.objectives import ALIASES, completed, value_of
+from stitchloop.search.machine import mixes_signs
+from stitchloop.search.objectives import ALIASES, completed, objective_of, value_of
 from stitchloop.spec import Spec
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ INTERRUPTED = "interrupted"
 """Why a search stopped: Ctrl-C or SIGTERM."""
 
 WRITTEN_BACK = "the least mapping is invalid under the tool's count, which has an output written back too seldom"
+
+UNREPAIRED = "remove_sequential_factors: no good mapping was found that keeps it; this is the best of some random ones"
 
 SAMPLES = 100
 SAMPLING = 0.5
@@ -96,6 +100,8 @@ def search_mapspace(
         strays = found is not None and mapspace.contains(found.mapping) is not None
         if found is not None and strays and found.stopped_by != INTERRUPTED:
             found = _without_sequential(mapspace, objectives, found, deadline, memory_limit_mb, threads)
+            if found is None and mapspace.size > LISTED:
+                found = _sampled(mapspace, objectives, UNREPAIRED)
         interrupted = found is not None and found.stopped_by == INTERRUPTED
         if mapspace.size <= LISTED and not interrupted and (strays or not counts_as_model(mapspace)):
             from stitchloop.search.listing import list_mappings
@@ -172,7 +178,8 @@ def _search(
     search = Search(mapspace, objectives, threads, deadline, memory_limit_mb, _scaled(progress, scale))
     outcome = search.run()
     if not outcome.incumbent.exists:
-        return _sampled(mapspace, objectives) if outcome.stopped_by else None
+        listed = mapspace.size <= LISTED and outcome.stopped_by != INTERRUPTED
+        return None if listed or not outcome.stopped_by else _sampled(mapspace, objectives, outcome.stopped_by)
     mapping = build_mapping(mapspace, outcome.incumbent)
     try:
         stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
@@ -182,10 +189,10 @@ def _search(
     if counts_as_model(mapspace):
         return found
     found = replace(found, counting=WITHOUT)
-    if mapspace.size <= LISTED or outcome.stopped_by or mapspace.contains(mapping) is not None:
+    if mapspace.size <= LISTED or outcome.stopped_by or mapspace.contains(mapping) is not None or mixes_signs(mapspace.einsum):
         return found
     try:
-        return _with_links(search, found)
+        return _with_links(search, found, len(dict.fromkeys(objective_of(name).name for name in objectives)))
     except KeyboardInterrupt:
         return replace(found, stopped_by=INTERRUPTED)
 
@@ -203,8 +210,11 @@ def _sampled(mapspace: Mapspace, objectives: Sequence[str], reason: str = INTERR
     return None if drawn is None else Found(drawn.mapping, drawn.stats, 0.0, drawn.tried, TIMELOOP.name, reason)
 
 
-def _with_links(search: Search, found: Found) -> Found:
-    """The optimum under the tool's full count instead of the search's: proved, or with a note on what is not."""
+def _with_links(search: Search, found: Found, asked: int) -> Found:
+    """The optimum under the tool's full count instead of the search's: proved, or with a note on what is not.
+
+    ``asked``: how many of the search's goals were asked for; the others break ties.
+    """
     from stitchloop.search.linked import refine
     from stitchloop.search.nest import build_mapping
 
@@ -217,8 +227,18 @@ def _with_links(search: Search, found: Found) -> Found:
     better = replace(found, mapping=mapping, stats=stats, evaluated=found.evaluated + outcome.treated)
     value = value_of(name, stats)
     least = min(value, outcome.bound * _scale(name))
-    if not outcome.stopped_by and least >= value * (1 - 1e-11):
-        return replace(better, bound=value, counting=TIMELOOP.name)
+    pairs = zip(full.goals_of(stats), outcome.incumbent.goals)
+    met = 0 if outcome.stopped_by else len(list(takewhile(lambda pair: pair[0] <= pair[1], pairs)))
+    if met >= asked:
+        ties = f"of mappings that are equal in what was asked for this is the best under the count {WITHOUT!r}"
+        notes = () if met >= len(search.names) else (ties,)
+        return replace(better, bound=value, counting=TIMELOOP.name, notes=notes)
+    if met:
+        note = (
+            f"proved optimal under the count {WITHOUT!r}; with links and wraps no mapping has less {name}, but one with as "
+            f"little may have less {search.names[met]}"
+        )
+        return replace(better, notes=(note,))
     note = (
         f"proved optimal under the count {WITHOUT!r}; with links and wraps no mapping has {name} below {least:.6g} "
         f"({(value - least) / value:.1%} below this one)"

@@ -20,7 +20,8 @@ def settle_tensor(
 ) -> tuple[Any, Any, Any, Any]:
     """What tensor ``t`` adds for every one of ``choices[*, levels, ranks]``.
 
-    ``filled[transfers, choices]``: 0 where the floors have to do without the words that children get.
+    ``filled[transfers, choices]``, for floors under the tool's full count: 0 where they have to do without the words that
+    children get. Then they also do without what compute units side by side move.
 
     Returns
     -------
@@ -64,7 +65,8 @@ def settle_tensor(
         cost += updates
     cost *= np.where(machine.per_instance, 1.0, instances[:, level, None])
     if late >= 0:
-        floors += cost * (1.0 - 1e-12)
+        counted = 1.0 if filled is None else (choices[:, 0] == 1).all(axis=1)[:, None]
+        floors += cost * counted * (1.0 - 1e-12)
     else:
         constants += cost
     base = np.stack([again, words if output else np.zeros(len(choices))], axis=1)

@@ -379,7 +379,7 @@ class Search:
         self, plan: Plan, tables: Any, space: Any, nodes: int, scale: Any, sums: Any, bounds: Any, found: Incumbent, index: int
     ) -> bool:
         """Raise bounds by the least cycles of each bandwidth alone; False when that drops the choice. Energy's tables stay."""
-        if not np.isin(self.goals[0], (labels.GOAL_CYCLES, labels.GOAL_EDP)):
+        if not np.isin(self.goals[0], (labels.GOAL_CYCLES, labels.GOAL_EDP)) and bounds[0] < found.goals[0]:
             return True
         slots = np.empty_like(space.slots)
         for m in range(1, self.task.resources + 1):
@@ -404,7 +404,8 @@ class Search:
         """The model's figures as goals."""
         goals = np.zeros(labels.GOALS)
         for g, name in enumerate(self.names):
-            goals[g] = labels.rounded(value_of(name, stats) * (1e12 if name == "edp" else 1.0))
+            value = value_of(name, stats) * (1e12 if name == "edp" else 1.0)
+            goals[g] = value if self.goals[g] == labels.GOAL_CYCLES else labels.rounded(value)
         return goals
 
     def _take(self, k: int, block: Any, result: Any) -> None:

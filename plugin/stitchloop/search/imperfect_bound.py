@@ -40,7 +40,7 @@ import numpy as np
 from stitchloop.architecture import Level
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search.box_costs import SAFE, BoxCosts, Chain, Metric, Prices
-from stitchloop.search.machine import touched
+from stitchloop.search.machine import touched_words
 from stitchloop.search.nest import KeepSets, keep_sets
 from stitchloop.search.objectives import counted_level
 from stitchloop.search.tile_grid import Shape, hull, largest_tiles, passes_of
@@ -81,7 +81,7 @@ class ImperfectBound:
         self.sizes = np.array(einsum.rank_sizes, dtype=np.int64)
         self.volume = float(prod(einsum.rank_sizes))
         self.shapes = [Shape.of(einsum, tensor) for tensor in einsum.tensors]
-        self.touched = [float(prod(touched(terms, einsum.sizes) for terms in tensor.projection)) for tensor in einsum.tensors]
+        self.touched = [float(touched_words(tensor, einsum.sizes)) for tensor in einsum.tensors]
         self.words = [float(einsum.size_of(tensor)) for tensor in einsum.tensors]
         self.kept = list(keep_sets(space))
         self.served = [self.transfers(keeps) for keeps in self.kept]

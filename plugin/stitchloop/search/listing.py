@@ -22,7 +22,7 @@ from stitchloop.search.exact import Search
 from stitchloop.search.finalists import Finalist, Finalists, Points
 from stitchloop.search.floors import fanouts_outside
 from stitchloop.search.found import Found
-from stitchloop.search.machine import build_plan
+from stitchloop.search.machine import build_plan, mixes_signs
 from stitchloop.search.nest import KeepSets
 from stitchloop.search.objectives import value_of
 from stitchloop.search.program import build_program
@@ -93,6 +93,7 @@ class Bounds:
             mapspace, names, complete=False, every=np.zeros((0, len(mapspace.levels), len(mapspace.einsum.ranks)))
         )
         self.scales = [1e-12 if name == "edp" else 1.0 for name in names]
+        self.unknown = mixes_signs(mapspace.einsum)
         self.known: dict[Any, list[float]] = {}
         self.plans: dict[KeepSets, tuple[Plan, Any]] = {}
 
@@ -101,6 +102,8 @@ class Bounds:
         spatial = tuple(tuple(sorted((loop.rank, loop.bound) for loop in level.spatial)) for level in mapping.levels)
         keeps = tuple(level.keep for level in mapping.levels)
         key = spatial, keeps
+        if self.unknown:
+            return [0.0] * len(self.scales)
         if key not in self.known:
             self.known[key] = self._bound(spatial, keeps)
         return self.known[key]

@@ -14,7 +14,7 @@ from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan, Tables
 from stitchloop.search.program import Program
-from stitchloop.workload import Term
+from stitchloop.workload import Einsum, Tensor, Term
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[Machi
         is_plain=np.array(plain, dtype=np.bool_),
         is_diagonal=np.array(diagonal, dtype=np.bool_),
         words=np.array([float(einsum.size_of(tensor)) for tensor in einsum.tensors]),
-        touched=np.array([float(prod(touched(terms, einsum.sizes) for terms in tensor.projection)) for tensor in einsum.tensors]),
+        touched=np.array([float(touched_words(tensor, einsum.sizes)) for tensor in einsum.tensors]),
         indexes=np.array([[rank in tensor.ranks for rank in einsum.ranks] for tensor in einsum.tensors], dtype=np.bool_),
         block=np.array([float(level.block_size) for level in levels]),
         capacity=np.array([np.inf if level.capacity is None else float(level.capacity) for level in levels]),
@@ -174,6 +174,19 @@ def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int, full
         base=np.zeros((len(machine.is_output), 2)),
         scratch=np.zeros((2, nodes)),
     )
+
+
+def mixes_signs(einsum: Einsum) -> bool:
+    """Whether an index expression adds and subtracts ranks: steps of different loops may then cancel, and no bound is known."""
+    sums = [terms for tensor in einsum.tensors for terms in tensor.projection if terms]
+    return any(min(term.coefficient for term in terms) < 0 < max(term.coefficient for term in terms) for terms in sums)
+
+
+def touched_words(tensor: Tensor, sizes: dict[str, int]) -> int:
+    """Words of a tensor that the Einsum touches, at least; those on a diagonal where a rank is in several index expressions."""
+    each = [touched(terms, sizes) for terms in tensor.projection]
+    apart = sum(len({term.rank for term in terms if term.coefficient}) for terms in tensor.projection) == len(tensor.ranks)
+    return prod(each) if apart else max(each)
 
 
 def touched(terms: Sequence[Term], sizes: dict[str, int]) -> int:

@@ -40,9 +40,9 @@ def _keeps(space: Mapspace, swap: Swap) -> bool:
     einsum = space.einsum
     name = {rank: einsum.ranks[other] for rank, other in zip(einsum.ranks, swap)}
     for tensor in einsum.tensors:
-        own = [frozenset((term.rank, term.coefficient) for term in terms) for terms in tensor.projection]
-        swapped = [frozenset((name[rank], coefficient) for rank, coefficient in terms) for terms in own]
-        if sorted(map(sorted, own)) != sorted(map(sorted, swapped)):
+        own = sorted(sorted((term.rank, term.coefficient) for term in terms) for terms in tensor.projection)
+        swapped = sorted(sorted((name[rank], coefficient) for rank, coefficient in terms) for terms in own)
+        if own != swapped:
             return False
     return all(_same_loops(level.temporal, name) and _same_loops(level.spatial, name) for level in space.levels)
 
