@@ -212,3 +212,16 @@ def test_nothing_is_skipped_where_steps_may_cancel():
     assert Bounds(space, ("energy", "delay")).of(mapping) == [0.0, 0.0]
     want = least(valid_stats(space, TIMELOOP), ("energy",))
     assert search(space, ("energy",)).values[0] == pytest.approx(want[0], rel=1e-9)
+
+
+def test_a_fan_out_without_room_for_two_ranks_spreads_no_sum():
+    """Four arrays have no room for loops over P and R of 3 and more each; that was overlooked, and the layer not proved."""
+    from pathlib import Path
+
+    from stitchloop.read import load_spec
+    from stitchloop.search import map_einsum
+
+    here = Path(__file__).parents[1]
+    spec = load_spec([here / "arch" / "nvdla_like.yaml", here / "problems" / "mobilenet_v2" / "depthwise_7.yaml"])
+    certificate = map_einsum(spec).certificate
+    assert (certificate.optimal, certificate.counting) == (True, "timeloop")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
-from stitchloop.mapspace.factors import FactorRange
+from stitchloop.mapspace.factors import FactorRange, divisors
 from stitchloop.mapspace.space import Mapspace
 
 END, EXIT, FREE, PAY, STEP, SLIDE = range(6)
@@ -89,10 +89,20 @@ def _late(space: Mapspace, tensor: int, innermost: int) -> int:
     for i in range(innermost, 0, -1):
         inside = [rank for rank in einsum.ranks if any(level.temporal.factors[rank].high != 1 for level in space.levels[:i])]
         for terms in einsum.tensors[tensor].projection:
-            spread = [term.rank for term in terms if space.levels[i].spatial.factors[term.rank].high != 1]
-            if len(set(spread)) > 1 and set(spread) & set(inside):
+            if _may_spread(space, i, {term.rank for term in terms}, set(inside)):
                 return i
     return -1
+
+
+def _may_spread(space: Mapspace, level: int, ranks: set[str], inside: set[str]) -> bool:
+    """Whether a fan-out has room for loops over two of ``ranks``, some of which are looped over inside it."""
+    spatial, sizes = space.levels[level].spatial, space.einsum.sizes
+    least = {}
+    for rank in ranks:
+        bounds = [bound for bound in divisors(sizes[rank]) if bound > 1 and spatial.factors[rank].admits(bound)]
+        if bounds:
+            least[rank] = bounds[0]
+    return bool(set(least) & inside) and any(a * b <= spatial.fanout for a, b in combinations(least.values(), 2))
 
 
 @dataclass(frozen=True)
