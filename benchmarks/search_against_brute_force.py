@@ -1,10 +1,11 @@
 """The search against brute force over the reference model on many random small mapspaces; longer than the test suite's.
 
-python benchmarks/search_against_brute_force.py [first seed] [past the last seed] [largest mapspace]
+    python benchmarks/search_against_brute_force.py [FIRST [LAST [MOST]]]
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from pathlib import Path
@@ -58,5 +59,9 @@ def main(first: int, last: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    given = [int(text) for text in sys.argv[1:]]
-    main(*(given + [0, 100, 3000][len(given) :]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=int, nargs="?", default=0, help="first seed")
+    parser.add_argument("last", type=int, nargs="?", default=100, help="past the last seed")
+    parser.add_argument("most", type=int, nargs="?", default=3000, help="largest mapspace")
+    given = parser.parse_args()
+    main(given.first, given.last, given.most)
