@@ -1,6 +1,6 @@
 """The search against brute force over the reference model on many random small mapspaces; longer than the test suite's.
 
-    python benchmarks/search_against_brute_force.py [FIRST [LAST [MOST]]]
+python benchmarks/search_against_brute_force.py [FIRST [LAST [MOST]]]
 """
 
 from __future__ import annotations
