@@ -50,7 +50,8 @@ def _leave(status: int) -> None:
     import os
     import threading
 
-    if any(thread.name.startswith("stitchloop-search") for thread in threading.enumerate()):
+    search = sys.modules.get("stitchloop.search.exact")
+    if search is not None and any(thread.name.startswith(search.THREADS) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -26,7 +26,7 @@ from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.result import Certificate, ParetoPoint, Result
-from stitchloop.search.found import Found
+from stitchloop.search.found import INTERRUPTED, Found
 from stitchloop.search.machine import mixes_signs
 from stitchloop.search.objectives import ALIASES, completed, objective_of, value_of
 from stitchloop.spec import Spec
@@ -38,9 +38,6 @@ Progress = Callable[[float, float, float], None]
 
 LISTED = 100_000
 """Mapspaces up to this size are listed where the search's count is not the model's."""
-
-INTERRUPTED = "interrupted"
-"""Why a search stopped: Ctrl-C or SIGTERM."""
 
 WRITTEN_BACK = "the least mapping is invalid under the tool's count, which has an output written back too seldom"
 
@@ -255,28 +252,21 @@ def _without_sequential(
     threads: int | None,
 ) -> Found | None:
     """A mapping that keeps ``remove_sequential_factors`` instead of ``found``, which breaks it and whose bound holds."""
+    from stitchloop.search.finalists import Finalists
     from stitchloop.search.sequential import asks, repairs, without_loops
 
     if not asks(mapspace):
         return found
-    evaluator, names = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP), completed(objectives)
+    finalists = Finalists(mapspace, completed(objectives))
     other = _search(without_loops(mapspace), objectives, deadline, memory_limit_mb, threads, None)
-    mappings = list(repairs(mapspace, found.mapping)) + ([other.mapping] if other is not None else [])
-    best = None
-    for mapping in mappings:
-        if mapspace.contains(mapping) is None:
-            try:
-                stats = evaluator.evaluate(mapping)
-            except InvalidMapping:
-                continue
-            values = tuple(value_of(name, stats) for name in names)
-            if best is None or values < best[0]:
-                best = values, mapping, stats
-    if best is None:
+    for mapping in (*repairs(mapspace, found.mapping), *([other.mapping] if other is not None else [])):
+        finalists.offer(mapping)
+    if finalists.best is None:
         return None
-    proved = best[0][0] <= found.bound * (1 + 1e-11) and not found.stopped_by
+    _, mapping, stats = finalists.best
+    proved = finalists.value <= found.bound * (1 + 1e-11) and not found.stopped_by
     reason = "" if proved else found.stopped_by or "remove_sequential_factors: the bound is that of the mapspace without it"
-    return Found(best[1], best[2], found.bound, found.evaluated, found.counting, reason)
+    return Found(mapping, stats, found.bound, found.evaluated, found.counting, reason)
 
 
 def _unproved(mapspace: Mapspace) -> str:

@@ -15,6 +15,12 @@ import numpy as np
 from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan
 
 
+def instances_of(choices: Any) -> tuple[Any, Any]:
+    """Instances in use, ``float64[*, levels]``, and compute units in use, ``float64[*]``, of ``choices[*, levels, ranks]``."""
+    outside = np.cumprod(choices.prod(axis=2).astype(float)[:, ::-1], axis=1)[:, ::-1]
+    return np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1), outside[:, 0]
+
+
 def settle_tensor(
     machine: Machine, plan: Plan, still: Any, t: int, choices: Any, filled: Any = None
 ) -> tuple[Any, Any, Any, Any]:
@@ -33,9 +39,7 @@ def settle_tensor(
     base : float64[*, 2]
         Words that the compute units read and update, per instance of the innermost level that keeps the tensor.
     """
-    metrics, used = len(machine.weights), choices.prod(axis=2).astype(float)
-    outside = np.cumprod(used[:, ::-1], axis=1)[:, ::-1]
-    instances = np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1)
+    metrics, (instances, units) = len(machine.weights), instances_of(choices)
     output, late, level = bool(machine.is_output[t]), int(plan.late[t]), int(plan.innermost[t])
     constants, floors = np.zeros((len(choices), metrics)), np.zeros((len(choices), metrics))
     for q in np.nonzero((plan.transfer_tensor == t) & (plan.transfer_child >= 0))[0]:
@@ -48,7 +52,7 @@ def settle_tensor(
             least += at_child / _parts(machine, instances, child)
         floors += least * (1.0 - 1e-12)
     exact = np.full(len(choices), bool(machine.is_plain[t]) or not output)
-    words = np.prod([float(size) for size in machine.size]) / outside[:, 0]
+    words = np.prod([float(size) for size in machine.size]) / units
     for i in range(level + 1):
         bounded = _sums_spread(machine, t, choices[:, i]) if i and not still[i] else np.zeros(len(choices), dtype=np.bool_)
         exact &= ~bounded | (late == i)
@@ -114,7 +118,7 @@ def spread_nodes(machine: Machine, t: int, choice: Any, level: int, extents: Any
     return _different(machine, t, np.broadcast_to(choice[level], inside.shape), inside, np.zeros(len(inside), dtype=np.bool_))
 
 
-def _expressions(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
+def expressions_of(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
     """(rank, coefficient) of every term, by index expression."""
     ends = machine.expression_term[machine.tensor_expression[t] : machine.tensor_expression[t + 1] + 1].tolist()
     terms = list(zip(machine.term_rank.tolist(), machine.term_coefficient.tolist()))
@@ -124,14 +128,14 @@ def _expressions(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
 def _sums_spread(machine: Machine, t: int, bounds: Any) -> Any:
     """Where a fan-out with ``bounds[*, ranks]`` spreads several ranks of one index expression."""
     found = np.zeros(len(bounds), dtype=np.bool_)
-    for terms in _expressions(machine, t):
+    for terms in expressions_of(machine, t):
         found |= (bounds[:, [rank for rank, _ in terms]] > 1).sum(axis=1) > 1
     return found
 
 
 def _different(machine: Machine, t: int, bounds: Any, inside: Any, bounded: Any) -> Any:
     """Different tiles over spatial ``bounds[*, ranks]`` with the extents ``inside``; lower bounds where ``bounded``."""
-    expressions = _expressions(machine, t)
+    expressions = expressions_of(machine, t)
     if machine.is_diagonal[t]:
         sizes = [1 + sum(c * (int(machine.size[r]) - 1) for r, c in terms) for terms in expressions]
         least = np.max([np.max([bounds[:, r] for r, _ in terms], axis=0) for terms in expressions if terms], axis=0)

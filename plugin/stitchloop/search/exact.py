@@ -54,6 +54,7 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import labels, scan
 from stitchloop.search.arrays import ENERGY, Plan
+from stitchloop.search.found import INTERRUPTED, TIME_LIMIT
 from stitchloop.search.machine import build_machine
 from stitchloop.search.nest import LAST, Incumbent, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
@@ -220,11 +221,11 @@ class Search:
                     self._take(*block, found)
                     self._report()
                     if self._late():
-                        stopped = "time limit"
+                        stopped = TIME_LIMIT
                         break
                 stopped = stopped or self._settle_all()
             except KeyboardInterrupt:
-                stopped = "interrupted"
+                stopped = INTERRUPTED
             if stopped:
                 waiting += self._waiting() + len(self.open)
                 least = min(least, self._least())
@@ -238,7 +239,7 @@ class Search:
             try:
                 self._polish()
             except KeyboardInterrupt:
-                stopped = "interrupted"
+                stopped = INTERRUPTED
         bound = min(least, float(self.incumbent.goals[0]))
         return Outcome(self.incumbent, bound, stopped, total * len(self.sets) - waiting, self.labels_made)
 
@@ -363,14 +364,15 @@ class Search:
             labels.rate(scale, sums, sums[ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return scan.DROPPED, None, None
-        if self.full and not self._raise_cycles(plan, tables, space, nodes, scale, sums, bounds, found, index):
+        rate_metrics(self.machine, plan, tables.instances, tables.partition, self.eye, space.singles)
+        if self.full:
+            loops = walk(self.machine, plan, tables, space.singles, space.payments, space.slots).loops
+            if self._raise_cycles(plan, tables, space, nodes, scale, sums, bounds, found, index):
+                return scan.CLOSED, bounds.copy(), loops
             return scan.DROPPED, None, None
         scan.count_base(self.machine, plan, tables, survey.choices[c])
-        rate_metrics(self.machine, plan, tables.instances, tables.partition, self.eye, space.singles)
         nest, goals = walk(self.machine, plan, tables, space.singles, space.payments, space.slots), np.zeros(labels.GOALS)
         labels.fill_goals(scale, nest.sums, nest.sums[ENERGY], nest.cycles, goals)
-        if self.full:
-            return scan.CLOSED, bounds.copy(), nest.loops
         if not survey.exact[c]:
             return scan.OPEN, *self._counted(survey, c, index, goals, nest.loops)
         return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, nest.loops
@@ -378,17 +380,15 @@ class Search:
     def _raise_cycles(
         self, plan: Plan, tables: Any, space: Any, nodes: int, scale: Any, sums: Any, bounds: Any, found: Incumbent, index: int
     ) -> bool:
-        """Raise bounds by the least cycles of each bandwidth alone; False when that drops the choice. Energy's tables stay."""
+        """Raise bounds by the least cycles of each bandwidth alone; False when that drops the choice."""
         if not np.isin(self.goals[0], (labels.GOAL_CYCLES, labels.GOAL_EDP)) and bounds[0] < found.goals[0]:
             return True
-        slots = np.empty_like(space.slots)
         for m in range(1, self.task.resources + 1):
-            least = scan.price(self.machine, plan, tables, space, self.eye[m], nodes, EXACT, slots)
+            least = scan.price(self.machine, plan, tables, space, self.eye[m], nodes, EXACT, space.slots)
             sums[m] = max(sums[m], least)
             labels.rate(scale, sums, sums[ENERGY], bounds)
             if not found.could_yield_to(bounds, index):
                 return False
-        scan.price(self.machine, plan, tables, space, self.eye[self.task.primary], nodes, EXACT, space.slots)
         return True
 
     def _counted(self, survey: Surveyed, c: int, index: int, goals: Any, loops: Any) -> tuple[Any, Any]:
@@ -427,7 +427,7 @@ class Search:
                 break
             if self._late():
                 self.open += unsettled
-                return "time limit"
+                return TIME_LIMIT
             if not self.settle(survey, c, index):
                 unsettled.append((k, c))
             self.open.pop()

@@ -17,6 +17,7 @@ import numpy as np
 
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan
+from stitchloop.search.constants import instances_of
 from stitchloop.search.symmetry import same_rows
 
 TILES = 2048
@@ -48,12 +49,6 @@ def surely_filled(machine: Machine, plan: Plan, choices: Any, fanouts: list[int]
     return filled
 
 
-def _instances(choices: Any) -> Any:
-    used = choices.prod(axis=2).astype(float)
-    outside = np.cumprod(used[:, ::-1], axis=1)[:, ::-1]
-    return np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1).T
-
-
 def possible_loops(space: Mapspace, machine: Machine, plan: Plan) -> Any:
     """``bool[levels, ranks]``: whether a level may loop over a rank in time: constraints and capacities outside admit it."""
     looped = np.array(
@@ -83,7 +78,7 @@ def raise_floors(
     ranks = [r for r, n in enumerate(machine.size) if n > 1]
     if not ranks:
         return
-    instances = _instances(choices)
+    instances = instances_of(choices)[0].T
     outer = np.where((machine.size // choices.prod(axis=1))[:, ranks].T > 1, 0.0, np.inf)
     for k in range(choices.shape[1] - 1, -1, -1):
         if k + 1 < choices.shape[1]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from stitchloop.mapping import Mapping
 from stitchloop.stats import Stats
 
+INTERRUPTED, TIME_LIMIT = "interrupted", "time limit"
+"""Why a search stopped early: Ctrl-C or SIGTERM; its deadline."""
+
 
 @dataclass(frozen=True)
 class Found:

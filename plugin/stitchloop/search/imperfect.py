@@ -27,7 +27,7 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP
 from stitchloop.search.exact import Search
 from stitchloop.search.finalists import Finalists, Points
-from stitchloop.search.found import Found
+from stitchloop.search.found import INTERRUPTED, TIME_LIMIT, Found
 from stitchloop.search.imperfect_bound import ImperfectBound
 from stitchloop.search.improve import neighbours
 from stitchloop.search.nest import KeepSets, build_mapping
@@ -138,9 +138,9 @@ class ImperfectSearch:
             except KeyboardInterrupt:
                 if self.finalists.best is None:
                     self._any()
-                return "interrupted"
+                return INTERRUPTED
             if self._late():
-                return "time limit"
+                return TIME_LIMIT
         return ""
 
     def _steps(self) -> Iterator[tuple[Callable[[], None], bool]]:
@@ -202,7 +202,7 @@ class ImperfectSearch:
         self.finalists.offer(result.mapping)
         self.perfect_bound, self.notes = result.certificate.lower_bound, result.notes
         self.counting = f"{result.certificate.counting}, {PARTIAL}"
-        if result.certificate.reason == "interrupted":
+        if result.certificate.reason == INTERRUPTED:
             raise KeyboardInterrupt
 
     def _round(self) -> None:
@@ -284,7 +284,7 @@ class ImperfectSearch:
         outcome = search.run()
         if outcome.incumbent.exists:
             self.finalists.offer(cut(self.mapspace, build_mapping(search.space, outcome.incumbent)))
-        if outcome.stopped_by == "interrupted":
+        if outcome.stopped_by == INTERRUPTED:
             raise KeyboardInterrupt
 
     def _climb(self) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from stitchloop.errors import InputError
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search.finalists import Finalist, Finalists, Points
+from stitchloop.search.found import INTERRUPTED
 from stitchloop.search.front import search_front
 from stitchloop.search.imperfect import CLOSE, ENDLESS, SMALL, ImperfectSearch
 from stitchloop.search.imperfect_bound import ImperfectBound
@@ -72,7 +73,7 @@ class _Front:
         """Whether the front was proved complete."""
         for name in (*self.objectives, "edp"):
             search = ImperfectSearch(self.mapspace, (name,), self.deadline, self.memory, self.threads, None, self.points)
-            if search.run() == "interrupted":
+            if search.run() == INTERRUPTED:
                 return False
         self.perfect_complete = self._perfect_front()
         self.boxes = Boxes(self.mapspace, self._goals, lambda: self.measure.rated)

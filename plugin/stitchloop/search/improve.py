@@ -16,7 +16,7 @@ Slot = tuple[int, bool]
 def neighbours(mapspace: Mapspace, mapping: Mapping) -> Iterator[Mapping]:
     """Mappings one step away; constraints on single bounds hold, others may be broken."""
     yield from _other_bounds(mapspace, mapping)
-    yield from _other_orders(mapping)
+    yield from other_orders(mapping)
     yield from _other_keeps(mapspace, mapping)
 
 
@@ -102,7 +102,8 @@ def _placed(loops: tuple[Loop, ...], loop: Loop) -> list[tuple[Loop, ...]]:
     return [loops] if not new else list(dict.fromkeys([loops + new, new + loops]))
 
 
-def _other_orders(mapping: Mapping) -> Iterator[Mapping]:
+def other_orders(mapping: Mapping) -> Iterator[Mapping]:
+    """One temporal loop taken out and put back elsewhere in its level."""
     for index, level in enumerate(mapping.levels):
         loops = level.temporal
         for i in range(len(loops)):

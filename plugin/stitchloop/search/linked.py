@@ -14,6 +14,7 @@ from stitchloop.mapping import LevelMapping, Loop, Mapping
 from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search.finalists import Finalist, Finalists
+from stitchloop.search.improve import other_orders
 
 STEPS = 60
 """How many mappings each climb may try."""
@@ -53,23 +54,13 @@ def neighbours(space: Mapspace, mapping: Mapping) -> Iterator[Mapping]:
         bounds = {loop.rank: loop for loop in (*level.spatial_x, *level.spatial_y)}
         for x, y in space.levels[i].spatial.layouts(bounds) if len(bounds) > 1 else ():
             yield _with(mapping, {i: replace(level, spatial_x=_loops(bounds, x), spatial_y=_loops(bounds, y))})
-    for i, level in enumerate(mapping.levels):
-        yield from (_with(mapping, {i: replace(level, temporal=loops)}) for loops in _orders(level.temporal))
+    yield from other_orders(mapping)
     for rank in space.einsum.ranks:
         yield from _moved(space, mapping, rank)
 
 
 def _loops(bounds: dict[str, Loop], ranks: Sequence[str]) -> tuple[Loop, ...]:
     return tuple(bounds[rank] for rank in ranks)
-
-
-def _orders(loops: tuple[Loop, ...]) -> Iterator[tuple[Loop, ...]]:
-    """One loop taken out and put back elsewhere."""
-    for i in range(len(loops)):
-        rest = loops[:i] + loops[i + 1 :]
-        for j in range(len(loops)):
-            if j not in (i, i - 1):
-                yield (*rest[:j], loops[i], *rest[j:])
 
 
 def _moved(space: Mapspace, mapping: Mapping, rank: str) -> Iterator[Mapping]:

@@ -21,7 +21,7 @@ from stitchloop.search.arrays import ENERGY, Plan
 from stitchloop.search.exact import Search
 from stitchloop.search.finalists import Finalist, Finalists, Points
 from stitchloop.search.floors import fanouts_outside
-from stitchloop.search.found import Found
+from stitchloop.search.found import INTERRUPTED, TIME_LIMIT, Found
 from stitchloop.search.machine import build_plan, mixes_signs
 from stitchloop.search.nest import KeepSets
 from stitchloop.search.objectives import value_of
@@ -44,7 +44,7 @@ def list_mappings(mapspace: Mapspace, names: Sequence[str], found: Found | None,
             if best is not None and bounds.of(mapping)[0] > best[0][0] * (1 + 1e-12):
                 continue
             if best is not None and deadline is not None and time.perf_counter() > deadline:
-                stopped = "time limit"
+                stopped = TIME_LIMIT
                 break
             if mapspace.contains(mapping) is not None:
                 continue
@@ -59,7 +59,7 @@ def list_mappings(mapspace: Mapspace, names: Sequence[str], found: Found | None,
     except KeyboardInterrupt:
         if best is None:
             raise
-        stopped = "interrupted"
+        stopped = INTERRUPTED
     if best is None:
         return None
     return Found(best[1], best[2], 0.0 if stopped else best[0][0], evaluated, TIMELOOP.name, stopped)

@@ -8,7 +8,7 @@ import numpy as np
 
 from stitchloop.search import lattice
 from stitchloop.search.arrays import ENERGY, Machine, Plan, Tables
-from stitchloop.search.constants import different_tiles, settle_tensor, spread_nodes
+from stitchloop.search.constants import different_tiles, instances_of, settle_tensor, spread_nodes
 from stitchloop.search.labels import GOAL_CYCLES, GOAL_EDP, GOAL_ENERGY, GOAL_METRIC, Scale
 from stitchloop.search.passes import run_program
 from stitchloop.search.prices import rate_metrics, value_payments
@@ -54,10 +54,8 @@ def scale_of(task: Task, tables: Tables) -> Scale:
 
 def rate_floors(task: Task, choices: Any, constants: Any, floors: Any, bounds: Any) -> None:
     """``bounds[*, GOALS]``: bounds on the goals of all ``choices[*, levels, ranks]`` from constants and floors."""
-    used = choices.prod(axis=2).astype(float)
-    outside = np.cumprod(used[:, ::-1], axis=1)[:, ::-1]
-    instances = np.concatenate([outside[:, 1:], np.ones((len(choices), 1))], axis=1)
-    cycles = task.iterations / outside[:, 0]
+    instances, units = instances_of(choices)
+    cycles = task.iterations / units
     for m in range(1, task.resources + 1):
         cycles = np.maximum(cycles, np.ceil((constants[:, m] + floors[:, m]) * (1.0 - 1e-13)))
     energy = task.compute_energy + constants[:, ENERGY] + floors[:, ENERGY] + (instances @ task.leak) * cycles

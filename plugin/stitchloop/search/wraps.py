@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stitchloop.search.arrays import Machine, Plan, Tables
+from stitchloop.search.constants import expressions_of
 from stitchloop.search.floors import sums_ranks
 
 Term = tuple[int, int]
@@ -92,7 +93,7 @@ class Grid:
         self.shape = tuple(int(tables.count[r]) for r in machine.axes)
         self.inner = tables.inner
         self.values = {r: tables.value[r, : tables.count[r]].astype(float) for r in self.axis}
-        self.expressions = [_expressions(machine, t) for t in range(len(machine.is_output))]
+        self.expressions = [expressions_of(machine, t) for t in range(len(machine.is_output))]
         self.splits: dict[int, Any] = {}
 
     def extent(self, rank: int) -> Any:
@@ -125,23 +126,16 @@ class Part(NamedTuple):
     later: Any
 
 
-def _expressions(machine: Machine, tensor: Any) -> list[list[Term]]:
-    return [
-        [(int(machine.term_rank[k]), int(machine.term_coefficient[k])) for k in range(*machine.expression_term[e : e + 2])]
-        for e in range(machine.tensor_expression[tensor], machine.tensor_expression[tensor + 1])
-    ]
-
-
 def _is_simple(machine: Machine, tensor: Any) -> bool:
     """Whether no rank occurs twice, and no sum has more than two ranks."""
-    return not machine.is_diagonal[tensor] and all(len(terms) <= 2 for terms in _expressions(machine, tensor))
+    return not machine.is_diagonal[tensor] and all(len(terms) <= 2 for terms in expressions_of(machine, tensor))
 
 
 def _least_slide(machine: Machine, tables: Tables, tensor: Any, child: int, nodes: int) -> Any:
     """``float64[nodes]``: the least part of the tile that a slide along some sum brings."""
     extents = tables.extent[:, :nodes] * tables.inner[child + 1][:, None]
     least: Any = np.ones(nodes)
-    for terms in _expressions(machine, tensor):
+    for terms in expressions_of(machine, tensor):
         if terms:
             length = 1.0 + sum(c * (extents[r] - 1.0) for r, c in terms)
             least = least * np.minimum(1.0, np.min([c * extents[r] for r, c in terms], axis=0) / length)
