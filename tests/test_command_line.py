@@ -14,6 +14,7 @@ import yaml
 import stitchloop
 from commands import ARCH, GEMM, MAPPING, SMALL, run
 from stitchloop.content import content_root, resolve
+from stitchloop.text import counted
 
 
 def test_model_writes_timeloops_files_and_stats_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,3 +158,13 @@ def test_python_calls_know_shipped_names(tmp_path: Path) -> None:
     files = ["arch/nvdla_like", "problems/elementwise/multiply", "mappers/energy"]
     mapped = stitchloop.call_mapper(files, str(tmp_path))
     assert mapped.cycles > 0
+
+
+def test_one_of_a_thing_is_not_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A front said "1 points"."""
+    assert run(monkeypatch, "map", ARCH, GEMM, "--pareto", "energy,edp", "-o", str(tmp_path)) == 0
+    points = len(json.loads((tmp_path / "result.json").read_text())["pareto"])
+    assert f"Pareto front: {counted(points, 'point')} " in capsys.readouterr().out
+    assert [counted(count, "point") for count in (0, 1, 2, 1000)] == ["0 points", "1 point", "2 points", "1,000 points"]
+    assert run(monkeypatch, "map", ARCH, GEMM, "--pareto", "energy", "-o", str(tmp_path)) == 2
+    assert "--pareto: a Pareto front of 1 objective; give two or three" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_swapped_inputs_and_transposed_tensors_share_the_pruned_rows():
     ("options", "words"),
     [
         (FusedOptions(("speed",)), "'speed'"),
-        (FusedOptions(pareto=("energy",)), "1 objectives"),
+        (FusedOptions(pareto=("energy",)), "a Pareto front of 1 objective"),
         (FusedOptions(ablation="none-such"), "'none-such'"),
         (FusedOptions(stationarity=("XS",)), "'XS'"),
         (FusedOptions(()), "no objective"),

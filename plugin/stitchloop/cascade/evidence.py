@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from stitchloop.cascade.endtoend import TRIGGER_TILES, Choice, GuideLine
 from stitchloop.cascade.mechanisms import COSTLY_SWITCH, UNDER_USE, Finding
-from stitchloop.cascade.report import bytes_text, counted, energy_text, seconds_text
+from stitchloop.cascade.report import bytes_text, energy_text, seconds_text
+from stitchloop.text import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

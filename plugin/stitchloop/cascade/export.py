@@ -20,6 +20,7 @@ from stitchloop.cascade.crossing import Crossing, group_crossing
 from stitchloop.cascade.expression import Access, Binary, Equation, Reduce, walk
 from stitchloop.cascade.group_export import SINK, Dimension, GroupExport, Step, reach
 from stitchloop.cascade.merge import Node
+from stitchloop.text import counted
 from stitchloop.workload import Term
 
 
@@ -70,7 +71,7 @@ class _Exporter:
         steps = self._with_sink(steps, results)
         missing = {t.tensor: t.words for t in self.moved.writes if t.kind == "state"}
         for name, words in missing.items():
-            self.notes.append(f"the final state {name} leaves the chip: {words} words are written that LoopTree does not count")
+            self.notes.append(f"the final state {name} leaves the chip: {counted(words, 'word')} that LoopTree does not count")
         sizes = self._sizes(steps)
         return GroupExport(
             self.cascade,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stitchloop.cascade.cascade import Cascade
 from stitchloop.cascade.stitch import Stitching
+from stitchloop.text import counted
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -72,11 +73,9 @@ def figure_of(cascade: Cascade, stitching: Stitching | None = None) -> Figure:
 def _title(cascade: Cascade, stitching: Stitching | None) -> str:
     name = cascade.name.replace("$", r"\$")
     if stitching is None:
-        return f"{name}: {len(cascade.einsums)} Einsums"
-    count = len(stitching.groups)
-    return (
-        f"{name}, {stitching.strategy}: {count} fusion group{'s' if count != 1 else ''} of {len(cascade.einsums)} Einsums"
-    )
+        return f"{name}: {counted(len(cascade.einsums), 'Einsum')}"
+    groups, einsums = counted(len(stitching.groups), "fusion group"), counted(len(cascade.einsums), "Einsum")
+    return f"{name}, {stitching.strategy}: {groups} of {einsums}"
 
 
 def _layout(cascade: Cascade) -> dict[str, Point]:

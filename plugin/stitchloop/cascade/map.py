@@ -21,6 +21,7 @@ from stitchloop.cascade.strategies import Evaluated, baseline, speed_of_light
 from stitchloop.errors import InputError
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
+from stitchloop.text import counted
 from stitchloop.write.files import to_json
 from stitchloop.write.summary import Summary
 
@@ -236,14 +237,14 @@ def _lines(result: CascadeResult, output: Path) -> list[RenderableType]:
         lines.append(f"all {layers} layers: {report.seconds_text(layers * performance.seconds)}, {energy}")
     if certificate.optimal:
         lines.append(
-            f"least {result.objective[0]} of {certificate.mapspace_size:,} contiguous groupings "
-            f"({certificate.evaluated:,} groups evaluated, {certificate.seconds:.2f} s)"
+            f"least {result.objective[0]} of {counted(certificate.mapspace_size, 'contiguous grouping')} "
+            f"({counted(certificate.evaluated, 'group')} evaluated, {certificate.seconds:.2f} s)"
         )
     else:
         lines.append(certificate.reason)
     unfit = [spec.folder for spec in result.specs if not spec.mapped.fits]
     if unfit:
         lines.append(f"LoopTree mappings that exceed the buffer, because LoopTree spills nothing: {', '.join(unfit)}")
-    folders = report.counted(len(result.specs), "group folder")
+    folders = counted(len(result.specs), "group folder")
     lines.append(f"wrote groups.json, result.json, stats.json and {folders} to {output}")
     return lines

@@ -11,6 +11,7 @@ from stitchloop.cascade.performance import GroupCost, Performance
 from stitchloop.cascade.stitch import Boundary
 from stitchloop.cascade.strategies import BASELINES, Evaluated, SpeedOfLight
 from stitchloop.cascade.traffic import Move, Volume, moves_of
+from stitchloop.text import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,11 +44,6 @@ def energy_text(picojoules: float) -> str:
         if picojoules >= scale:
             return f"{picojoules / scale:.4g} {unit}"
     return f"{picojoules:.3g} pJ"
-
-
-def counted(count: int, thing: str) -> str:
-    """``1 group``, ``12 groups``."""
-    return f"{count:,} {thing}{'s' if count != 1 else ''}"
 
 
 # -- groups.json ----------------------------------------------------------------------------------------------------------

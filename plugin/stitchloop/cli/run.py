@@ -10,6 +10,7 @@ from stitchloop.cli.options import console
 from stitchloop.cli.signals import interruptible
 from stitchloop.errors import InputError, InvalidMapping, NoMapping
 from stitchloop.spec import Spec
+from stitchloop.text import counted
 from stitchloop.write.summary import Comparison, Summary, map_summary, model_summary, wrote
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _compared(spec: Spec, switches: MapSwitches) -> tuple[Comparison | None, tup
     found = random_search(spec)
     if not found:
         return None, ("note: the random search found no valid mapping, so there is no comparison",)
-    return Comparison(f"the best of {found.valid:,} valid mappings drawn at random", found.stats), ()
+    return Comparison(f"the best of {counted(found.valid, 'valid mapping')} drawn at random", found.stats), ()
 
 
 def diagnosis(spec: Spec) -> Summary:

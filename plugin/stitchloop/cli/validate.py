@@ -12,6 +12,7 @@ import typer
 
 from stitchloop.cli.options import given_path
 from stitchloop.errors import InputError
+from stitchloop.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +90,9 @@ def show(summary: Summary, console: Console) -> None:
     """The summary on one screen."""
     from rich.table import Table
 
-    console.print(f"{summary.cases} cases against {summary.reference}, {summary.seconds_per_case * 1000:.2f} ms a mapping")
+    console.print(
+        f"{counted(summary.cases, 'case')} against {summary.reference}, {summary.seconds_per_case * 1000:.2f} ms a mapping"
+    )
     rows = (
         ("cases with every figure equal", summary.exact, summary.cases),
         ("cases with every count equal", summary.counts_exact, summary.cases),

@@ -8,6 +8,7 @@ from itertools import pairwise
 from stitchloop.errors import InputError, Place
 from stitchloop.fused.structure import Address, Path, Structure, paths
 from stitchloop.fused.tree import Branch, Compute, FusedMapping, Loop, Node, Storage
+from stitchloop.text import counted
 from stitchloop.workload import Einsum, Tensor, Workload
 
 
@@ -47,7 +48,8 @@ def _check_reader(einsum: Einsum, tensor: Tensor, writer: Einsum | None, workloa
     for other in workload.einsums:
         for twin in other.tensors:
             if twin.name == tensor.name and len(twin.projection) != len(tensor.projection):
-                found = f"'{tensor.name}' has {len(tensor.projection)} ranks here and {len(twin.projection)} in '{other.name}'"
+                here = counted(len(tensor.projection), "rank")
+                found = f"'{tensor.name}' has {here} here and {len(twin.projection)} in '{other.name}'"
                 raise InputError(place, found, "project it onto the same ranks in every Einsum")
             if twin.name == tensor.name and twin.rank_names and tensor.rank_names and twin.rank_names != tensor.rank_names:
                 here, there = ", ".join(tensor.rank_names), ", ".join(twin.rank_names)

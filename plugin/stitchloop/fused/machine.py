@@ -7,6 +7,7 @@ from math import prod
 
 from stitchloop.architecture import Architecture, Level
 from stitchloop.errors import InputError, Place
+from stitchloop.text import counted
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def machine_of(architecture: Architecture, capacity: int | None = None) -> Machi
     storage = architecture.storage
     if len(storage) < 2:
         raise InputError(
-            Place(None, ("architecture",)), f"{len(storage)} storage level", "fused work needs DRAM and a buffer inside it"
+            Place(None, ("architecture",)), counted(len(storage), "storage level"), "fused work needs DRAM and a buffer inside it"
         )
     dram, buffer = storage[-1], storage[-2]
     words = capacity if capacity is not None else buffer.capacity

@@ -24,6 +24,7 @@ from stitchloop.fused.select import INTERRUPTED, Found, search
 from stitchloop.fused.shape import Shape
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
+from stitchloop.text import counted
 
 LARGEST_IMPERFECT = 1 << 22
 """Rank size up to which every tile size is looked at."""
@@ -93,7 +94,7 @@ def checked(options: FusedOptions) -> FusedOptions:
     if not options.objectives:
         raise InputError(Place("--objective"), "no objective", f"one of {', '.join(OBJECTIVES)}")
     if len(options.pareto) == 1 or len(options.pareto) > 3:
-        raise InputError(Place("--pareto"), f"{len(options.pareto)} objectives", "a front of two or three")
+        raise InputError(Place("--pareto"), f"a Pareto front of {counted(len(options.pareto), 'objective')}", "give two or three")
     if not options.stationarity or set(options.stationarity) - {"WS", "IS", "OS"}:
         raise InputError(Place("--stationarity"), f"'{', '.join(options.stationarity)}'", "some of WS, IS, OS")
     if not 0 <= options.softmax_ops <= MOST_SOFTMAX_OPS:

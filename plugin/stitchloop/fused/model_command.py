@@ -14,6 +14,7 @@ from stitchloop.fused.rules import CONVENTIONS, Convention
 from stitchloop.fused.structure import Structure
 from stitchloop.fused.tree import Branch, Compute, FusedMapping, Node, Spatial
 from stitchloop.spec import Spec
+from stitchloop.text import counted
 from stitchloop.workload import Workload
 from stitchloop.write.files import to_json, write_files
 from stitchloop.write.fused import unfaithful
@@ -94,7 +95,7 @@ def _levels(architecture: Architecture | None, mapping: FusedMapping, place: Pla
         return {}
     storage = tuple(reversed(architecture.storage))
     if max(mapping.targets, default=0) >= len(storage):
-        found = f"target {max(mapping.targets)} and {len(storage)} storage levels in the architecture"
+        found = f"target {max(mapping.targets)} and {counted(len(storage), 'storage level')} in the architecture"
         raise InputError(place or Place(None, ("mapping",)), found, f"use targets 0 to {len(storage) - 1}")
     return {target: storage[target] for target in mapping.targets}
 

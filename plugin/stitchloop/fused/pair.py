@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from stitchloop.errors import InputError, Place
 from stitchloop.fused.shape import Index, Kind, Op, Operand, Shape, Structure
+from stitchloop.text import counted
 from stitchloop.workload import Einsum, Tensor, Term, Workload
 
 
@@ -225,9 +226,10 @@ def _both_ends(producer: Einsum, consumer: Einsum) -> tuple[Tensor, Tensor]:
     written = producer.outputs[0]
     read = consumer.tensor(written.name)
     if len(written.projection) != len(read.projection):
+        here = counted(len(read.projection), "rank")
         raise fault(
             consumer,
-            f"tensor {read.name} has {len(read.projection)} ranks here and {len(written.projection)} in {producer.name}",
+            f"tensor {read.name} has {here} here and {len(written.projection)} in {producer.name}",
             "give an intermediate tensor the same ranks at both ends",
         )
     return written, read

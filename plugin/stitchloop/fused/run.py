@@ -12,6 +12,7 @@ from stitchloop.fused.reference import FusedStats, evaluate_fused
 from stitchloop.fused.result import FusedResult, Grouped
 from stitchloop.read.energy import require_energy
 from stitchloop.spec import Spec
+from stitchloop.text import counted
 from stitchloop.write.files import to_json, write_files
 from stitchloop.write.fused import fused_files
 from stitchloop.write.summary import Summary, certificate_text
@@ -38,19 +39,19 @@ def run(spec: Spec, output_dir: Path, options: FusedOptions | None = None) -> Su
     result = map_fused(spec, options)
     workload = result.shape.workload
     assert workload is not None
-    counted = evaluate_fused(workload, result.tree, "sound")
+    stats = evaluate_fused(workload, result.tree, "sound")
     contents: dict[str, str | bytes] = {
         **fused_files(workload, result.tree),
-        "stats.json": to_json(stats_document(result, counted)),
+        "stats.json": to_json(stats_document(result, stats)),
         "result.json": to_json(result_document(result)),
     }
     write_files(output_dir, contents, spec.files)
-    return summary(result, counted)
+    return summary(result, stats)
 
 
-def stats_document(result: FusedResult, counted: FusedStats) -> dict[str, Any]:
+def stats_document(result: FusedResult, stats: FusedStats) -> dict[str, Any]:
     """``stats.json``: the reported figures, and what the reference model of fused mappings counts for the same tree."""
-    return {**result.stats_json(), "fused": counted.as_json()}
+    return {**result.stats_json(), "fused": stats.as_json()}
 
 
 def result_document(result: FusedResult) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def result_document(result: FusedResult) -> dict[str, Any]:
     return json.loads(json.dumps(document))
 
 
-def summary(result: FusedResult, counted: FusedStats) -> Summary:
+def summary(result: FusedResult, stats: FusedStats) -> Summary:
     """Loop nest, energy by part, figures, certificate, comparison, front, remarks."""
     from rich.text import Text
 
@@ -75,9 +76,9 @@ def summary(result: FusedResult, counted: FusedStats) -> Summary:
     ]
     if result.pareto:
         parts.append(_front(result))
-    notes = [*result.notes, *(f"LoopTree counts otherwise: {difference}" for difference in counted.differences[:4])]
-    if len(counted.differences) > 4:
-        notes.append(f"{len(counted.differences) - 4} more such differences stand in stats.json")
+    notes = [*result.notes, *(f"LoopTree counts otherwise: {difference}" for difference in stats.differences[:4])]
+    if len(stats.differences) > 4:
+        notes.append(f"stats.json has {counted(len(stats.differences) - 4, 'more such difference')}")
     parts += [Text(f"note: {note}") for note in notes]
     return Summary(tuple(parts))
 
@@ -141,7 +142,7 @@ def _front(result: FusedResult) -> RenderableType:
     from rich.table import Table
 
     names = result.options.pareto
-    table = Table(title=f"Pareto front ({len(result.pareto)} points)", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=f"Pareto front: {counted(len(result.pareto), 'point')}", title_justify="left", box=None, pad_edge=False)
     for name in (*(f"{name} [{UNITS[name]}]" for name in names), "recomputes"):
         table.add_column(name, justify="right")
     shown = result.pareto

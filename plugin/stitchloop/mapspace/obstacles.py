@@ -27,6 +27,7 @@ from stitchloop.mapspace.relaxations import (
     without,
 )
 from stitchloop.mapspace.space import Mapspace
+from stitchloop.text import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -218,7 +219,8 @@ def _parallelism(mapspace: Mapspace, index: int, products: list[int]) -> Iterato
     yield Blocked(
         Obstacle(
             "parallelism", name, float(needed), float(reached),
-            f"spatial loops at {name} can use {reached} instances of {space.fanout} at {'most' if which == 'min' else 'least'}, "
+            f"spatial loops at {name} can use {counted(reached, 'instance')} of {space.fanout} "
+            f"at {'most' if which == 'min' else 'least'}, "
             f"while {which} parallelism asks for {needed}",
         ),
         (other_parallelism(mapspace, index, which, reached),),

@@ -30,6 +30,7 @@ from stitchloop.search.found import INTERRUPTED, Found
 from stitchloop.search.machine import mixes_signs
 from stitchloop.search.objectives import ALIASES, completed, objective_of, value_of
 from stitchloop.spec import Spec
+from stitchloop.text import counted
 
 if TYPE_CHECKING:
     from stitchloop.search.exact import Search
@@ -82,7 +83,7 @@ def search_mapspace(
 ) -> Result:
     """See :func:`stitchloop.search.search`."""
     if pareto and not 2 <= len(pareto) <= 3:
-        raise InputError("--pareto", f"a Pareto front of {len(pareto)} objectives", "give two or three")
+        raise InputError("--pareto", f"a Pareto front of {counted(len(pareto), 'objective')}", "give two or three")
     start = time.perf_counter()
     deadline = None if time_limit is None else start + time_limit
     if mapspace.imperfect:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stitchloop.text import counted
 from stitchloop.write.summary import Summary, scaled
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ def network_summary(report: NetworkReport, output: Path) -> Summary:
         table.add_row(*_cells(row))
     totals = report.totals
     hidden = len(report.rows) - SHOWN
-    lines = [f"... and {hidden} more layers"] if hidden > 0 else []
+    lines = [f"... and {counted(hidden, 'more layer')}"] if hidden > 0 else []
     counts = f"{report.searched} searched, {report.resumed} finished before"
     lines.append(
-        f"\n{totals['mapped']} of {totals['layers']} layers mapped ({counts}): "
+        f"\n{totals['mapped']} of {counted(len(report.rows), 'layer')} mapped ({counts}): "
         f"{totals['cycles']:,} cycles, {scaled(totals['energy_pJ'])}, {totals['computes']:,} computes."
     )
     if report.interrupted:

@@ -12,6 +12,7 @@ from stitchloop.architecture import Architecture
 from stitchloop.mapping import Mapping
 from stitchloop.result import Certificate, Result
 from stitchloop.stats import PARTIAL_TILES, Stats
+from stitchloop.text import counted
 from stitchloop.workload import Einsum
 from stitchloop.write.nest_text import format_nest
 
@@ -134,7 +135,7 @@ def _totals(architecture: Architecture, stats: Stats) -> RenderableType:
     remark = "\nImperfect factors are counted with exact partial tiles; Timeloop's own figures are off there." if partial else ""
     return Text(
         f"\nCycles {stats.cycles:,} ({time_us:,.2f} us; bound by {stats.binding}), energy {scaled(stats.energy_pJ)}, "
-        f"EDP {stats.edp:.3e} J*cycle, utilization {stats.utilization:.2%}, {stats.computes:,} computes.{remark}"
+        f"EDP {stats.edp:.3e} J*cycle, utilization {stats.utilization:.2%}, {counted(stats.computes, 'compute')}.{remark}"
     )
 
 
@@ -145,7 +146,7 @@ UNITS = {"energy": "energy (pJ)", "delay": "delay (cycles)", "edp": "EDP (J*cycl
 def _pareto_table(result: Result) -> RenderableType:
     from rich.table import Table
 
-    title = f"Pareto front: {len(result.pareto)} points"
+    title = f"Pareto front: {counted(len(result.pareto), 'point')}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, min_width=len(title))
     for name in result.pareto_objective:
         table.add_column(UNITS.get(name, f"{name} (words)"), justify="right")
