@@ -23,6 +23,7 @@ from stitchloop.layers import find_layers, layer_key, layer_names
 from stitchloop.network import RECORD, LayerRow, _fetched, map_layers
 from stitchloop.read import load_spec
 from stitchloop.result import Result
+from stitchloop.write.network_summary import network_summary
 
 EXAMPLES = Path(__file__).parents[2] / "shared" / "reference" / "timeloop-examples"
 
@@ -69,6 +70,8 @@ def test_tables_and_totals(tmp_path: Path) -> None:
     assert totals == report.totals
     assert totals["computes"] == 12 + 18 + 12
     assert totals["energy_pJ"] == pytest.approx(sum(csv["energy_pJ"]))
+    written = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_file())
+    assert f"wrote {', '.join(written)} and a folder per mapped layer" in network_summary(report, tmp_path / "out").text
 
 
 def test_a_failing_layer_stops_no_other(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stitchloop.layers import TABLES
 from stitchloop.text import counted
 from stitchloop.write.summary import Summary, scaled
 
@@ -38,7 +39,7 @@ def network_summary(report: NetworkReport, output: Path) -> Summary:
     if report.interrupted:
         lines.append("Interrupted: the same command goes on where it stopped.")
     lines.extend(f"failed: {row.layer}: {row.error}" for row in report.failed)
-    lines.append(f"wrote {report.table} and a folder per layer to {output}")
+    lines.append(f"wrote {', '.join(TABLES)} and a folder per mapped layer to {output}")
     return Summary((table, *(Text(line) for line in lines)))
 
 
