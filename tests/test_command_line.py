@@ -168,3 +168,24 @@ def test_one_of_a_thing_is_not_many(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [counted(count, "point") for count in (0, 1, 2, 1000)] == ["0 points", "1 point", "2 points", "1,000 points"]
     assert run(monkeypatch, "map", ARCH, GEMM, "--pareto", "energy", "-o", str(tmp_path)) == 2
     assert "--pareto: a Pareto front of 1 objective; give two or three" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "files",
+    [(ARCH, GEMM), ("nvdla_like", "problems/attention/bert_base"), ("mambalaya", "problems/mamba/mamba-370m")],
+    ids=["one Einsum", "fused", "cascade"],
+)
+def test_objectives_have_one_name_each_whatever_is_mapped(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fused work and cascades refused ``EDP`` and ``last_level_accesses``; cascades broke on no objective at all."""
+    values = {}
+    for name in ("last-level-accesses", "last_level_accesses", "Last-Level-Accesses"):
+        assert run(monkeypatch, "map", *files, "--objective", name, "-o", str(tmp_path)) == 0
+        values[name] = (json.loads((tmp_path / "result.json").read_text())["value"], "last_level" in capsys.readouterr().out)
+    assert set(values.values()) == {(values["last-level-accesses"][0], False)}
+    for option, text in (("--objective", ","), ("--objective", "last_level"), ("--pareto", "energy,bogus")):
+        assert run(monkeypatch, "map", *files, option, text, "-o", str(tmp_path)) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {option}: ")
+        assert "last_level_accesses" not in error

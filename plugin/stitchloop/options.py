@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+METRICS = {
+    "energy": "energy",
+    "delay": "delay",
+    "cycles": "delay",
+    "latency": "delay",
+    "edp": "edp",
+    "last-level-accesses": "last-level-accesses",
+    "last_level_accesses": "last-level-accesses",
+}
+"""Names that are understood, to the one that is used and shown; ``accesses-LEVEL`` comes on top."""
+
 
 @dataclass(frozen=True)
 class MapperOptions:

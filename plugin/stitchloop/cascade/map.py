@@ -160,9 +160,10 @@ def map_cascade(spec: Spec, strategy: str = OPTIMAL, *, merge: bool = True, reor
         raise InputError(", ".join(spec.files) or None, "an `architecture` section is missing", "add the file that holds it")
     objective = spec.options.metrics
     front_objectives = spec.options.pareto or objective
-    for name in (*objective, *front_objectives):
-        if name not in OBJECTIVES:
-            raise InputError("mapper", f"objective '{name}' for a cascade", f"use {', '.join(OBJECTIVES)}")
+    for option, names in (("--objective", objective), ("--pareto", front_objectives)):
+        for name in names:
+            if name not in OBJECTIVES:
+                raise InputError(option, f"objective '{name}' for a cascade", f"use {', '.join(OBJECTIVES)}")
     if strategy not in (OPTIMAL, *STRATEGIES):
         raise InputError("--strategy", f"'{strategy}'", f"use {OPTIMAL}, {', '.join(STRATEGIES)}")
     start = time.perf_counter()

@@ -164,13 +164,17 @@ def _check_choices(softmax: str, arrays: str, ablation: str, strategy: str) -> N
 
 def _with_options(spec: Spec, objective: str | None, pareto: str | None, changes: dict[str, Any], named: bool = False) -> Spec:
     """Options of the command line win over the mapper section. ``named``: objectives are checked by who uses them."""
+    from stitchloop.options import METRICS
     from stitchloop.read.options import parse_metrics
 
     def parsed(text: str | None, origin: str) -> tuple[str, ...] | None:
         if text is None:
             return None
         if named:
-            return tuple(name.strip() for name in text.split(",") if name.strip())
+            names = [name.strip().lower() for name in text.split(",") if name.strip()]
+            if not names:
+                raise InputError(origin, "no objective", "name one, such as edp")
+            return tuple(dict.fromkeys(METRICS.get(name, name) for name in names))
         return parse_metrics(text, spec.architecture, origin)
 
     changes = changes | {"metrics": parsed(objective, "--objective"), "pareto": parsed(pareto, "--pareto")}

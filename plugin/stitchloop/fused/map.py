@@ -90,7 +90,7 @@ def checked(options: FusedOptions) -> FusedOptions:
     InputError
         For a name that means nothing, a front of one or of more than three objectives, or no objective at all.
     """
-    options = replace(options, objectives=_names(options.objectives), pareto=_names(options.pareto))
+    options = replace(options, objectives=_names(options.objectives, "--objective"), pareto=_names(options.pareto, "--pareto"))
     if not options.objectives:
         raise InputError(Place("--objective"), "no objective", f"one of {', '.join(OBJECTIVES)}")
     if len(options.pareto) == 1 or len(options.pareto) > 3:
@@ -122,11 +122,11 @@ def check_sizes(shape: Shape, options: FusedOptions) -> None:
             raise InputError(place, f"size {shape.sizes[rank]}, above {largest}", mend)
 
 
-def _names(given: tuple[str, ...]) -> tuple[str, ...]:
+def _names(given: tuple[str, ...], option: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(ALIASES.get(name, name) for name in given))
     for name in names:
         if name not in OBJECTIVES:
-            raise InputError(Place("--objective"), f"'{name}'", f"for fused work one of {', '.join(OBJECTIVES)}")
+            raise InputError(Place(option), f"'{name}'", f"for fused work one of {', '.join(OBJECTIVES)}")
     return names
 
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stitchloop.architecture import Architecture
-from stitchloop.options import MapperOptions
+from stitchloop.options import METRICS, MapperOptions
 from stitchloop.read.fields import Field, nearest
 
-METRICS = {
-    "energy": "energy",
-    "delay": "delay",
-    "cycles": "delay",
-    "latency": "delay",
-    "edp": "edp",
-    "last_level_accesses": "last-level-accesses",
-    "last-level-accesses": "last-level-accesses",
-}
 ALGORITHMS = ("random", "exhaustive", "linear_pruned", "linear", "hybrid", "random_pruned")
 TEMPLATES = ("uber", "ruby")
 SEARCH_KEYS = (
@@ -145,5 +136,5 @@ def _metric(field: Field, architecture: Architecture | None) -> list[str]:
         if level not in architecture.names:
             field.fail(f"metric {field.shown()}", nearest(level, architecture.names, "levels are"))
         return ["accesses-" + level]
-    known_metrics = ["energy", "delay", "edp", "last_level_accesses", "accesses-LEVEL", "ordered_accesses"]
+    known_metrics = (*dict.fromkeys(METRICS.values()), "accesses-LEVEL", "ordered_accesses")
     field.fail(f"metric {field.shown()}", nearest(text, known_metrics, "metrics are"))

@@ -25,10 +25,11 @@ from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
 from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
+from stitchloop.options import METRICS
 from stitchloop.result import Certificate, ParetoPoint, Result
 from stitchloop.search.found import INTERRUPTED, Found
 from stitchloop.search.machine import mixes_signs
-from stitchloop.search.objectives import ALIASES, completed, objective_of, value_of
+from stitchloop.search.objectives import completed, objective_of, value_of
 from stitchloop.spec import Spec
 from stitchloop.text import counted
 
@@ -122,7 +123,7 @@ def search_mapspace(
         counting=found.counting,
         reason=reason,
     )
-    front = tuple(ALIASES.get(name, name) for name in pareto)
+    front = tuple(METRICS.get(name, name) for name in pareto)
     notes = found.notes
     if pareto and not mapspace.imperfect and mapspace.size > LISTED and not counts_as_model(mapspace):
         notes = (*notes, f"the Pareto front is that of the count {WITHOUT!r}; its figures are those of the full count")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from stitchloop.architecture import Level
 from stitchloop.mapspace.space import Mapspace
+from stitchloop.options import METRICS
 from stitchloop.search.columns import Template, mapping_of, templates, tilings
 from stitchloop.search.exhaustive import Optimum
-from stitchloop.search.objectives import ALIASES, counted_level
+from stitchloop.search.objectives import counted_level
 from stitchloop.search.rows import Compiler, Rows, is_product
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Figures:
 
     def metric(self, name: str, mapspace: Mapspace) -> Table:
         """The figures of one objective."""
-        name = ALIASES.get(name, name)
+        name = METRICS.get(name, name)
         level = counted_level(name, mapspace.architecture)
         if level is not None:
             return self.accesses[level]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from stitchloop.architecture import Architecture
 from stitchloop.errors import InputError
+from stitchloop.options import METRICS
 from stitchloop.stats import LevelStats, Stats
 
 
@@ -47,14 +48,12 @@ OBJECTIVES: dict[str, Objective] = {
 }
 """By name. ``accesses-LEVEL`` comes on top, one for each level: see :func:`objective_of`."""
 
-ALIASES = {"cycles": "delay", "latency": "delay", "last_level_accesses": "last-level-accesses"}
-
 PREFIX = "accesses-"
 
 
 def objective_of(name: str) -> Objective:
     """The objective called ``name``; :class:`InputError` when there is none."""
-    name = ALIASES.get(name, name)
+    name = METRICS.get(name, name)
     if name.startswith(PREFIX):
         level = name[len(PREFIX) :]
         return Objective(name, lambda stats: _accesses(stats.levels[level]) if level in stats.levels else 0.0)
@@ -76,7 +75,7 @@ def counted_level(name: str, architecture: Architecture) -> int | None:
     InputError
         When no level has the name.
     """
-    name = ALIASES.get(name, name)
+    name = METRICS.get(name, name)
     if name == "last-level-accesses":
         return max(i for i, level in enumerate(architecture.levels) if not level.is_fanout)
     if not name.startswith(PREFIX):
