@@ -187,7 +187,7 @@ FAULTS: list[tuple[tuple[str | int, ...], Any, str, str]] = [
     (("problem", 0, "shape", "data_spaces", 2, "read_write"), False, "no output", "read_write: true"),
     (("problem", 0, "shape", "name"), "Consumer", "2 Einsums named 'Consumer'", ""),
     (("problem", 1, "shape", "data_spaces", 2, "name"), "S", "", ""),
-    (("problem", 1, "shape", "data_spaces", 0), {"name": "S", "projection": "[ I2 ]"}, "1 ranks here and 2", ""),
+    (("problem", 1, "shape", "data_spaces", 0), {"name": "S", "projection": "[ I2 ]"}, "1 rank here and 2", ""),
 ]
 
 
