@@ -11,6 +11,8 @@ import pytest
 from stitchloop.content import content_root
 from stitchloop.errors import InputError
 from stitchloop.fused.map import map_fused
+from stitchloop.fused.model_command import UNPLACED
+from stitchloop.fused.model_command import run as run_model
 from stitchloop.fused.options import FusedOptions
 from stitchloop.fused.reference import evaluate_fused
 from stitchloop.fused.run import run
@@ -51,7 +53,8 @@ def test_files_and_summary(tmp_path):
     summary = run(spec, tmp_path, FusedOptions(("edp",), softmax="added", pareto=("energy", "latency")))
     assert {path.name for path in tmp_path.iterdir()} == {"fused-problem.yaml", "fused-mapping.yaml", "stats.json", "result.json"}
     text = summary.text
-    for words in ("keeps a block of", "Optimal (proved)", "fused is", "Pareto front", "softmax: 10 operations"):
+    said = ("keeps a block of", "Optimal (proved)", "fused is", "Pareto front", "softmax: 10 operations", "wrote fused-problem")
+    for words in said:
         assert words in text
     result, stats = (json.loads((tmp_path / name).read_text()) for name in ("result.json", "stats.json"))
     assert result["optimal"] is True
@@ -62,6 +65,19 @@ def test_files_and_summary(tmp_path):
     counted = evaluate_fused(again.workload, again.fused_mapping, "sound", compare=False)
     assert counted.capacity[1] == stats["buffer_words"]
     assert counted.accesses(0) == stats["dram_words"]
+
+
+def test_what_model_says_of_a_written_tree_is_a_lower_bound_and_said_to_be(tmp_path):
+    """Figures differed from those of the search without a word."""
+    run(spec_of(ROOT / "problems/attention/bert_base.yaml"), tmp_path, FusedOptions(("edp",), softmax="added"))
+    tree = load_spec([ROOT / "arch" / "nvdla_like.yaml", tmp_path / "fused-problem.yaml", tmp_path / "fused-mapping.yaml"])
+    text = " ".join(run_model(tree, tmp_path / "again").text.split())
+    mapped, again = (json.loads((tmp_path / name / "stats.json").read_text()) for name in (".", "again"))
+    assert mapped["energy_pJ"] > again["energy_pJ"]
+    assert mapped["cycles"] > again["cycles"]
+    assert f"energy: at least {again['energy_pJ'] / 1e6:.6g} uJ; cycles: at least {again['cycles']:,}" in text
+    assert UNPLACED in text
+    assert text.endswith("wrote stats.json to " + str(tmp_path / "again"))
 
 
 def test_missing_parts_are_named():

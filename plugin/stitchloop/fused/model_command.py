@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stitchloop.architecture import Architecture, Level
 from stitchloop.errors import InputError, InvalidMapping, Place
@@ -19,7 +19,15 @@ from stitchloop.workload import Workload
 from stitchloop.write.files import to_json, write_files
 from stitchloop.write.fused import unfaithful
 from stitchloop.write.fused_nest import format_loop_nest
-from stitchloop.write.summary import Summary
+from stitchloop.write.summary import Summary, wrote
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+UNPLACED = (
+    "The mapping has no spatial loops: taken is an array that is always full and takes in each block once. `stitchloop map` "
+    "counts what it places on the array, and a softmax, too: its energy and cycles are higher."
+)
 
 
 def run(spec: Spec, directory: Path, convention: str = "sound") -> Summary:
@@ -48,8 +56,8 @@ def run(spec: Spec, directory: Path, convention: str = "sound") -> Summary:
     if chosen == "sound":
         _check_capacity(stats, levels)
     document = stats_document(spec.workload, mapping, stats, spec.architecture)
-    write_files(directory, {"stats.json": to_json(document)}, spec.files)
-    return _summary(spec.workload, mapping, stats, levels, document)
+    written = write_files(directory, {"stats.json": to_json(document)}, spec.files)
+    return Summary((*_shown(spec.workload, mapping, stats, levels, document), wrote(written)))
 
 
 def stats_document(
@@ -60,7 +68,8 @@ def stats_document(
     Energy is reads and writes times the ERT's energy per word, plus the operations; draining a buffer is no read of it, as
     LoopTree counts. Cycles are those of the slowest of compute (every spatial loop side by side, sequential branches one
     after the other, pipelined ones at once) and the levels' bandwidths. A mapping without spatial loops says nothing of the
-    array: its compute cycles are those of an array that is always full, a lower bound (``cycles_are_a_bound``).
+    array: its compute cycles are those of an array that is always full, its reads those of one that takes in each block once,
+    so that cycles (``cycles_are_a_bound``) and energy are lower bounds. A softmax is in no mapping.
     """
     document: dict[str, Any] = {"computes": sum(stats.operations.values()), **stats.as_json()}
     levels = _levels(architecture, mapping)
@@ -160,9 +169,9 @@ def _by_tensor(stats: FusedStats, target: int, level: Level) -> dict[str, dict[s
     return tensors
 
 
-def _summary(
+def _shown(
     workload: Workload, mapping: FusedMapping, stats: FusedStats, levels: dict[int, Level], document: dict[str, Any]
-) -> Summary:
+) -> tuple[RenderableType, ...]:
     from rich.markup import escape
     from rich.table import Table
 
@@ -179,9 +188,9 @@ def _summary(
     if "energy_pJ" in document:
         least = "at least " if document["cycles_are_a_bound"] else ""
         energy, cycles = f"{document['energy_pJ'] / 1e6:.6g} uJ", f"{document['cycles']:,} (bound by {document['binding']})"
-        lines.append(f"energy: {energy}; cycles: {least}{cycles}")
+        lines.append(f"energy: {least}{energy}; cycles: {least}{cycles}")
         if least:
-            lines.append("The mapping has no spatial loops: cycles are those of an array that is always full.")
+            lines.append(UNPLACED)
     if stats.differences:
         lines.append("figures that differ between the sound convention and LoopTree's, and why:")
         for reason in dict.fromkeys(difference.reason for difference in stats.differences):
@@ -191,4 +200,4 @@ def _summary(
             lines.append(f"    {reason}")
     lines += stats.notes
     lines += [f"LoopTree: {remark}" for remark in unfaithful(workload, mapping)]
-    return Summary((escape(format_loop_nest(workload, mapping, names)), table, escape("\n".join(lines))))
+    return escape(format_loop_nest(workload, mapping, names)), table, escape("\n".join(lines))

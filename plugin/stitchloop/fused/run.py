@@ -15,7 +15,7 @@ from stitchloop.spec import Spec
 from stitchloop.text import counted
 from stitchloop.write.files import to_json, write_files
 from stitchloop.write.fused import fused_files
-from stitchloop.write.summary import Summary, certificate_text
+from stitchloop.write.summary import Summary, certificate_text, wrote
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,8 +45,8 @@ def run(spec: Spec, output_dir: Path, options: FusedOptions | None = None) -> Su
         "stats.json": to_json(stats_document(result, stats)),
         "result.json": to_json(result_document(result)),
     }
-    write_files(output_dir, contents, spec.files)
-    return summary(result, stats)
+    written = write_files(output_dir, contents, spec.files)
+    return Summary((*shown(result, stats), wrote(written)))
 
 
 def stats_document(result: FusedResult, stats: FusedStats) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def result_document(result: FusedResult) -> dict[str, Any]:
     return json.loads(json.dumps(document))
 
 
-def summary(result: FusedResult, stats: FusedStats) -> Summary:
+def shown(result: FusedResult, stats: FusedStats) -> tuple[RenderableType, ...]:
     """Loop nest, energy by part, figures, certificate, comparison, front, remarks."""
     from rich.text import Text
 
@@ -80,7 +80,7 @@ def summary(result: FusedResult, stats: FusedStats) -> Summary:
     if len(stats.differences) > 4:
         notes.append(f"stats.json has {counted(len(stats.differences) - 4, 'more such difference')}")
     parts += [Text(f"note: {note}") for note in notes]
-    return Summary(tuple(parts))
+    return tuple(parts)
 
 
 def _energies(result: FusedResult) -> RenderableType:
