@@ -189,3 +189,24 @@ def test_objectives_have_one_name_each_whatever_is_mapped(
         error = capsys.readouterr().err
         assert error.startswith(f"error: {option}: ")
         assert "last_level_accesses" not in error
+
+
+def test_the_readme_names_every_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left out ``fused.json`` and ``layer.json``."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    layers = tmp_path / "layers.txt"
+    layers.write_text(f"{Path(GEMM).resolve()}\n")
+    tree = [str(tmp_path / "fused" / name) for name in ("fused-problem.yaml", "fused-mapping.yaml")]
+    for folder, *arguments in (
+        ("map", "map", ARCH, GEMM),
+        ("model", "model", ARCH, GEMM, MAPPING),
+        ("layers", "map", ARCH, "--layers", str(layers), "--jobs", "1"),
+        ("fused", "map", "nvdla_like", "problems/attention/bert_base"),
+        ("tree", "model", *tree),
+        ("cascade", "map", "mambalaya", "problems/mamba/mamba-370m"),
+        ("stitch", "stitch", "mamba-370m", "mambalaya"),
+    ):
+        assert run(monkeypatch, *arguments, "-o", str(tmp_path / folder)) == 0
+        for path in (tmp_path / folder).rglob("*.*"):
+            name = path.name.replace("timeloop-model", "timeloop-mapper")
+            assert f"`{name}`" in readme or f"`.{name.partition('.')[2]}`" in readme, path
