@@ -71,7 +71,7 @@ def test_raised_bounds_stay_below_the_least_nest(seed):
         raised = survey.bounds[:, 0].copy()
         plan = found.surveyor.plan(survey.keeps)
         for c in range(len(found.choices)):
-            own = workspace(found.space, found.machine, plan, found.nodes(survey.choices[c][None]))
+            own = workspace(found.space, found.machine, plan, int(found.nodes(survey.choices[c][None])[0]))
             _, goals, _ = found.least(survey, own, c, nothing, found.index(k, c))
             if goals is not None:
                 assert raised[c] <= goals[0]

@@ -8,6 +8,7 @@ Elsewhere it depends on temporal loops where a sum of ranks is spread; a lower b
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,17 @@ def different_tiles(machine: Machine, plan: Plan, still: Any, choices: Any) -> t
 
 def spread_nodes(machine: Machine, t: int, choice: Any, level: int, extents: Any) -> Any:
     """Different tiles that the fan-out of ``level`` holds at every node; ``extents[ranks, nodes]`` are the temporal ones."""
-    inside = (extents * choice[:level].prod(axis=0)[:, None]).astype(np.int64).T
-    return _different(machine, t, np.broadcast_to(choice[level], inside.shape), inside, np.zeros(len(inside), dtype=np.bool_))
+    inside, bounds = choice[:level].prod(axis=0).tolist(), choice[level].tolist()
+    expressions = [[(r, c) for r, c in terms if bounds[r] > 1] for terms in expressions_of(machine, t)]
+    if machine.is_diagonal[t] or any(len(terms) > 2 for terms in expressions):
+        within = (extents * np.array(inside)[:, None]).astype(np.int64).T
+        return _different(machine, t, np.broadcast_to(choice[level], within.shape), within, np.zeros(len(within), dtype=np.bool_))
+    different: Any = 1
+    for terms in expressions:
+        own = [bounds[r] for r, _ in terms]
+        steps = [(extents[r] * (c * inside[r])).astype(np.int64) for r, c in terms]
+        different = different * (_offsets(*own, *steps) if len(terms) == 2 else prod(own))
+    return different
 
 
 def expressions_of(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
@@ -147,15 +157,19 @@ def _different(machine: Machine, t: int, bounds: Any, inside: Any, bounded: Any)
             different *= bounds[:, terms[0][0]]
         elif len(terms) == 2:
             (a, by_a), (b, by_b) = terms
-            step_a, step_b = by_a * inside[:, a], by_b * inside[:, b]
-            common = np.gcd(step_a, step_b)
-            fewer = np.maximum(0, bounds[:, a] - step_b // common) * np.maximum(0, bounds[:, b] - step_a // common)
-            different *= np.where(bounded, bounds[:, a] + bounds[:, b] - 1, bounds[:, a] * bounds[:, b] - fewer)
+            exact = _offsets(bounds[:, a], bounds[:, b], by_a * inside[:, a], by_b * inside[:, b])
+            different *= np.where(bounded, bounds[:, a] + bounds[:, b] - 1, exact)
         elif terms:
             least = 1 + sum(bounds[:, r] - 1 for r, _ in terms)
             exact = [_joint([terms], [1], row, extents) for row, extents in zip(bounds, inside)]
             different *= np.where(bounded, least, exact)
     return different
+
+
+def _offsets(bound_a: Any, bound_b: Any, step_a: Any, step_b: Any) -> Any:
+    """Different sums of a multiple of ``step_a`` below ``bound_a`` steps and one of ``step_b`` below ``bound_b`` steps."""
+    common = np.gcd(step_a, step_b)
+    return bound_a * bound_b - np.maximum(0, bound_a - step_b // common) * np.maximum(0, bound_b - step_a // common)
 
 
 def _joint(expressions: list[list[tuple[int, int]]], sizes: list[int], bounds: Any, inside: Any) -> int:

@@ -50,6 +50,7 @@ from typing import Any
 import numpy as np
 
 from stitchloop.errors import InvalidMapping
+from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import labels, scan
@@ -72,6 +73,9 @@ BLOCK = 32
 
 WORK = 4_000_000
 """Operations times nodes that a block of several vectors stands for at most."""
+
+ALONE = 100_000
+"""Operations times nodes of a lattice up to which one thread is quicker than several, which wait for the interpreter."""
 
 THREADS = "stitchloop-search"
 """What the names of the search's threads begin with."""
@@ -184,22 +188,20 @@ class Search:
         """Turn to a portion of the choices: as many as memory admits."""
         self.offset = start
         self.choices = self.every[start : start + self.portion].astype(np.int64)
+        self.sizes = self.nodes(self.choices)
         self.surveys: list[Surveyed] = []
 
     def choice(self, c: int) -> SpatialChoice:
         """The spatial bounds of one loaded choice."""
         return SpatialChoice(tuple(tuple(map(int, level)) for level in self.choices[c]))
 
-    def nodes(self, choices: Any) -> int:
-        """Most nodes of the lattices of ``choices``."""
-        most = 0
-        for rest in np.unique(self.machine.size // choices.prod(axis=1), axis=0):
-            nodes = 1
-            for r, left in enumerate(rest):
-                own = self.machine.divisors[r, : self.machine.divisor_count[r]]
-                nodes *= int(np.count_nonzero(left % own == 0))
-            most = max(most, nodes)
-        return most
+    def nodes(self, choices: Any) -> Any:
+        """``int64[choices]``: nodes of the lattices of ``choices[*, levels, ranks]``."""
+        nodes: Any = 1
+        for left in (self.machine.size // choices.prod(axis=1)).T:
+            values, at = np.unique(left, return_inverse=True)
+            nodes = nodes * np.array([len(divisors(int(value))) for value in values])[at]
+        return nodes
 
     def index(self, k: int, c: int) -> int:
         """Number of a pair of keep sets and spatial factors; equal goals are decided by it."""
@@ -272,7 +274,7 @@ class Search:
 
     def _blocks(self, k: int, alive: Any) -> Iterator[Any]:
         """``alive`` in blocks of about equal work, the larger the lattices the fewer in one."""
-        work = len(self.surveyor.plan(self.sets[k]).ops) * self.nodes(self.choices[alive[:1]]) if len(alive) else 1
+        work = len(self.surveyor.plan(self.sets[k]).ops) * int(self.sizes[alive].mean()) if len(alive) else 1
         size = min(BLOCK, max(1, WORK // max(1, work)))
         return (alive[at : at + size] for at in range(0, len(alive), size))
 
@@ -307,10 +309,12 @@ class Search:
     def _scan_all(self, blocks: Iterator[tuple[int, Any]]) -> Iterator[tuple[tuple[int, Any], Any]]:
         """Scan all blocks on the threads; the incumbent at the time of submission goes with each."""
         spare: dict[int, list[tuple[int, Any]]] = {}
+        work = len(self.surveyor.plan(self.sets[0]).ops) * self.sizes.mean() if len(self.sizes) else 0
+        threads = self.threads if work > ALONE else 1
 
-        def work(k: int, block: Any, found: Incumbent) -> Any:
+        def treat(k: int, block: Any, found: Incumbent) -> Any:
             survey, plan, status = self.surveys[k], self.surveyor.plan(self.sets[k]), []
-            nodes = self.nodes(survey.choices[block])
+            nodes = int(self.sizes[block].max())
             stock = spare.setdefault(k, [])
             fitting = next((item for item in stock if item[0] >= nodes), None)
             if fitting is None:
@@ -330,13 +334,13 @@ class Search:
             stock.append(fitting)
             return status, found
 
-        pool = ThreadPoolExecutor(self.threads, THREADS)
+        pool = ThreadPoolExecutor(threads, THREADS)
         pending: dict[Future[Any], tuple[int, Any]] = {}
         try:
             while True:
-                while len(pending) < self.threads and (block := next(blocks, None)) is not None:
+                while len(pending) < threads and (block := next(blocks, None)) is not None:
                     self.surveys[block[0]].running[block[1]] = True
-                    pending[pool.submit(work, *block, self.incumbent)] = block
+                    pending[pool.submit(treat, *block, self.incumbent)] = block
                 if not pending:
                     return
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
@@ -461,7 +465,7 @@ class Search:
     def settler(self, survey: Surveyed, c: int, with_buffers: scan.Task | None = None) -> Settler:
         """Tables for one choice; ``with_buffers`` is a task that also counts the words kept."""
         plan, choice = self.surveyor.plan(survey.keeps), survey.choices[c]
-        tables, space = workspace(self.space, self.machine, plan, self.nodes(choice[None]))
+        tables, space = workspace(self.space, self.machine, plan, int(self.nodes(choice[None])[0]))
         nodes = scan.lay(self.machine, plan, tables, choice, survey.constants[c], self.surveyor.tiles(survey, c))
         scan.count_base(self.machine, plan, tables, choice)
         task = with_buffers or self.task

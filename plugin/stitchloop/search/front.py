@@ -89,7 +89,7 @@ def _treat(search: Search, k: int, c: int, add: Callable[[Incumbent], None], poi
 
     if hopeless():
         return True
-    own = workspace(search.space, search.machine, search.surveyor.plan(survey.keeps), search.nodes(search.choices[c][None]))
+    own = workspace(search.space, search.machine, search.surveyor.plan(survey.keeps), int(search.sizes[c]))
     status, goals, loops = search.least(survey, own, c, unbeaten, index)
     if status == scan.EMPTY or hopeless():
         return True

@@ -2,56 +2,68 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from stitchloop.mapspace.factors import divisors
 from stitchloop.search.arrays import INF, Machine, Plan, Tables, inner, kernel
 
 
-@lru_cache(maxsize=4096)
-def axis(rest: int, primes: tuple[int, ...]) -> tuple[Any, Any]:
-    """Divisors of ``rest``, and for each of ``primes`` the index of every divisor times the prime, or -1."""
-    own = divisors(rest)
-    index = {divisor: i for i, divisor in enumerate(own)}
-    return np.array(own), np.array([[index.get(divisor * prime, -1) for divisor in own] for prime in primes])
-
-
-def place(machine: Machine, spatial: Any, tables: Tables) -> None:
-    """What the spatial factors ``spatial[levels, ranks]`` settle at once: factors inside levels, instances, partitions."""
-    factors = tables.inner[1:]
-    np.multiply.accumulate(spatial, axis=0, out=factors)
-    outside = factors[-1] / factors
-    np.multiply.reduce(outside, axis=1, out=tables.instances)
-    for t in machine.is_output.nonzero()[0]:
-        tables.partition[:, t] = machine.words[t]
-        if machine.is_plain[t]:
-            tables.partition[:, t] /= np.multiply.reduce(outside, axis=1, where=machine.indexes[t])
-
-
-def lay_lattice(machine: Machine, tables: Tables) -> int:
-    """Axes, extents and trips under the spatial factors in ``tables.inner``; the number of nodes."""
-    left = machine.size / tables.inner[-1]
-    axes = [axis(int(rest), tuple(own)) for rest, own in zip(left.tolist(), machine.primes.tolist())]
-    nodes = 1
-    for r in machine.axes[::-1].tolist():
-        values, successors = axes[r]
-        count = len(values)
-        tables.count[r], tables.stride[r] = count, nodes
-        tables.value[r, :count], tables.successor[r, :, :count] = values, successors
-        nodes *= count
-    step = nodes
-    for r in machine.axes.tolist():
-        values = axes[r][0]
-        step //= len(values)
-        tables.extent[r, :nodes].reshape(-1, len(values), step)[:] = values[:, None]
-    trips = tables.trips[:nodes]
-    np.multiply.reduce(tables.extent[:, :nodes], axis=0, out=trips)
-    np.divide(trips[-1], trips, out=trips)
-    tables.cycles[0] = trips[0]
+@kernel
+def lay_lattice(
+    spatial: Any, size: Any, divisors: Any, divisor_count: Any, primes: Any, axes: Any, inside: Any, count: Any, stride: Any,
+    value: Any, successor: Any, extent: Any, trips: Any, cycles: Any,
+) -> int:  # fmt: skip
+    """Factors inside levels, axes, extents and trips under the factors ``spatial[levels, ranks]``; the number of nodes."""
+    nodes, total, last = 1, 1.0, spatial.shape[0]
+    for a in range(axes.shape[0] - 1, -1, -1):
+        r = axes[a]
+        inside[0, r] = 1.0
+        for i in range(last):
+            inside[i + 1, r] = inside[i, r] * spatial[i, r]
+        left, own = size[r] // np.int64(inside[last, r]), 0
+        for k in range(divisor_count[r]):
+            if left % divisors[r, k] == 0:
+                value[r, own] = divisors[r, k]
+                own += 1
+        for q in range(primes.shape[1]):
+            for i in range(own):
+                successor[r, q, i] = -1
+                for j in range(i + 1, own):
+                    if value[r, j] == value[r, i] * primes[r, q]:
+                        successor[r, q, i] = j
+        count[r], stride[r] = own, nodes
+        nodes *= own
+        total *= left
+    cycles[0] = total
+    for p in range(nodes):
+        trips[p] = total
+    for r in range(count.shape[0]):
+        step, own = stride[r], count[r]
+        for start in range(0, nodes, own * step):
+            for i in range(own):
+                factor = float(value[r, i])
+                for p in range(start + i * step, start + (i + 1) * step):
+                    extent[r, p] = factor
+                    trips[p] /= factor
     return nodes
+
+
+@kernel
+def count_instances(inside: Any, is_output: Any, is_plain: Any, indexes: Any, words: Any, instances: Any, partition: Any) -> None:
+    """Instances of every level, and the words of every output that one of them covers, from the factors inside levels."""
+    levels, ranks = instances.shape[0], inside.shape[1]
+    for i in range(levels):
+        instances[i] = 1.0
+        for r in range(ranks):
+            instances[i] *= inside[levels, r] / inside[i + 1, r]
+        for t in range(is_output.shape[0]):
+            if is_output[t]:
+                covered = 1.0
+                for r in range(ranks):
+                    if is_plain[t] and indexes[t, r]:
+                        covered *= inside[levels, r] / inside[i + 1, r]
+                partition[i, t] = words[t] / covered
 
 
 @inner
@@ -131,8 +143,12 @@ def fill_staying(
 
 def lay(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> int:
     """Fill what the spatial factors ``spatial[levels, ranks]`` and ``tables.different`` settle; the number of nodes."""
-    place(machine, spatial, tables)
-    nodes = lay_lattice(machine, tables)
+    nodes = lay_lattice(
+        spatial, machine.size, machine.divisors, machine.divisor_count, machine.primes, machine.axes, tables.inner, tables.count,
+        tables.stride, tables.value, tables.successor, tables.extent, tables.trips, tables.cycles,
+    )  # fmt: skip
+    outputs = machine.is_output, machine.is_plain, machine.indexes, machine.words
+    count_instances(tables.inner, *outputs, tables.instances, tables.partition)
     terms = machine.tensor_expression, machine.expression_term, machine.term_rank, machine.term_coefficient
     words = tables.tile, tables.filled, tables.leave, tables.share, tables.reads
     tiles = (*terms, tables.inner, tables.extent)
