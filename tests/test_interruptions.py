@@ -71,7 +71,7 @@ def test_a_second_signal_ends_a_search_that_is_slow_to_answer() -> None:
 
 
 def test_a_search_interrupted_before_its_first_mapping_gives_a_random_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while kernels were compiled or spatial factors listed ended with nothing."""
+    """Ctrl-C while kernels were compiled or spatial factors listed ended with nothing, then with a bound of 0."""
     from search_spaces import gemm
     from stitchloop.mapspace import build_mapspace
     from stitchloop.search import exact, search
@@ -81,12 +81,15 @@ def test_a_search_interrupted_before_its_first_mapping_gives_a_random_one(monkey
         raise KeyboardInterrupt
 
     space = build_mapspace(gemm(8, 8, 8), nvdla())
-    for name in ("spatial_table", "keep_sets"):
-        with monkeypatch.context() as patch:
-            patch.setattr(exact, name, interrupted)
-            result = search(space, ("edp",))
-        assert space.contains(result.mapping) is None
-        assert (result.certificate.optimal, result.certificate.reason) == (False, "interrupted")
+    for objective in ("energy", "delay", "edp"):
+        best = search(space, (objective,)).values[0]
+        for name in ("spatial_table", "keep_sets"):
+            with monkeypatch.context() as patch:
+                patch.setattr(exact, name, interrupted)
+                result = search(space, (objective,))
+            assert space.contains(result.mapping) is None
+            assert (result.certificate.optimal, result.certificate.reason) == (False, "interrupted")
+            assert 0 < result.certificate.lower_bound <= best <= result.values[0]
 
 
 def test_an_interruption_after_the_optimum_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:

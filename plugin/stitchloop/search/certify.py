@@ -114,9 +114,10 @@ def search_mapspace(
         raise AssertionError(f"the search left the mapspace: {broken}")
     values = tuple(value_of(name, found.stats) for name in objectives)
     reason = found.stopped_by or ("" if complete else _unproved(mapspace))
+    floor = objective_of(objectives[0]).floor(mapspace.einsum, mapspace.architecture)
     certificate = Certificate(
         optimal=not reason,
-        lower_bound=min(values[0], found.bound),
+        lower_bound=min(values[0], max(found.bound, floor)),
         mapspace_size=mapspace.size,
         evaluated=found.evaluated,
         seconds=time.perf_counter() - start,

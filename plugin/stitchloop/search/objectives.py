@@ -14,19 +14,22 @@ from stitchloop.architecture import Architecture
 from stitchloop.errors import InputError
 from stitchloop.options import METRICS
 from stitchloop.stats import LevelStats, Stats
+from stitchloop.workload import Einsum
 
 
 @dataclass(frozen=True)
 class Objective:
     """A figure to be made small.
 
-    ``value`` reads it from the model's figures. ``level`` is the storage level whose accesses are counted, else None.
+    ``value`` reads it from the model's figures.
     """
 
     name: str
     value: Callable[[Stats], float]
     then: tuple[str, ...] = ("energy", "delay")
     """What breaks ties."""
+    floor: Callable[[Einsum, Architecture], float] = lambda einsum, architecture: 0.0
+    """What no mapping goes below, whatever the count: the computes alone, side by side on all units, and no word moved."""
 
 
 def _accesses(level: LevelStats) -> float:
@@ -37,12 +40,24 @@ def _last_level(stats: Stats) -> float:
     return _accesses(list(stats.levels.values())[-1])
 
 
+def _compute_energy(einsum: Einsum, architecture: Architecture) -> float:
+    return einsum.computes * architecture.compute.energy.compute
+
+
+def _compute_cycles(einsum: Einsum, architecture: Architecture) -> float:
+    return float(-(-einsum.computes // architecture.compute.instances))
+
+
+def _compute_edp(einsum: Einsum, architecture: Architecture) -> float:
+    return _compute_energy(einsum, architecture) * 1e-12 * _compute_cycles(einsum, architecture)
+
+
 OBJECTIVES: dict[str, Objective] = {
     objective.name: objective
     for objective in (
-        Objective("energy", lambda stats: stats.energy_pJ, ("delay",)),
-        Objective("delay", lambda stats: float(stats.cycles), ("energy",)),
-        Objective("edp", lambda stats: stats.edp, ("delay",)),
+        Objective("energy", lambda stats: stats.energy_pJ, ("delay",), _compute_energy),
+        Objective("delay", lambda stats: float(stats.cycles), ("energy",), _compute_cycles),
+        Objective("edp", lambda stats: stats.edp, ("delay",), _compute_edp),
         Objective("last-level-accesses", _last_level),
     )
 }
