@@ -144,6 +144,7 @@ def test_other_architectures(tmp_path, name):
         (("mamba-370m", "mambalaya", "--buffer", "much"), 2, "32MB"),
         (("mamba-370m", "mambalaya", "--set", "a"), 2, "NAME=VALUE"),
         (("attention", "mambalaya", "--context", "8"), 2, "iterative"),
+        *((("mamba-370m", "mambalaya", option, "9" * 20), 2, f"{option}: ") for option in ("--context", "--generate", "--tiles")),
         (("mamba-370m", "mambalaya", "--buffer", "64", "--strategy", "full"), 1, "GlobalBuffer"),
     ],
 )

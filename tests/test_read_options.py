@@ -76,6 +76,8 @@ def test_our_own_limits_are_read() -> None:
         ("time_limit: -1", "more than 0"),
         ("out_prefix: ../../etc/x", "plain name"),
         ("out_prefix: ''", "plain name"),
+        ('out_prefix: "a\\nb"', "plain name"),
+        (f"out_prefix: {'x' * 101}", "plain name"),
         ("victory_conditions: 3", "did you mean 'victory_condition'?"),
     ],
 )

@@ -75,8 +75,8 @@ def test_an_invalid_mapping_in_the_input_does_not_fail_the_search(
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        *(("--time-limit", value) for value in ("0", "-1", "nan")),
-        *(("--memory-limit", value) for value in ("-5", "nan")),
+        *(("--time-limit", value) for value in ("0", "-1", "nan", "inf")),
+        *(("--memory-limit", value) for value in ("-5", "nan", "inf")),
         *((option, "foo") for option in ("--softmax", "--arrays", "--ablation", "--strategy")),
     ],
 )

@@ -58,9 +58,9 @@ def one_of(option: str, value: str, choices: Iterable[str]) -> None:
 
 
 def positive(option: str, value: float | None) -> None:
-    """:class:`InputError` when a limit is given that is no number above 0."""
-    if value is not None and not value > 0:
-        raise InputError(option, f"{value:g}", "give a number above 0")
+    """:class:`InputError` when a limit is given that is no finite number above 0."""
+    if value is not None and not 0 < value < float("inf"):
+        raise InputError(option, f"{value:g}", "give a number above 0, or leave the limit out")
 
 
 def read_spec(files: list[Path], settings: list[str] | None, frontend_compatible: bool) -> Spec:

@@ -43,7 +43,11 @@ def stitch_command(
 
     from stitchloop.cascade.performance import DETAILED, IDEAL
     from stitchloop.cascade.run import Request, run_stitch
+    from stitchloop.read.fields import LARGEST
 
+    for option, count in (("--context", context), ("--generate", generate), ("--tiles", tiles)):
+        if count is not None and count > LARGEST:
+            raise InputError(option, str(count), f"at most {LARGEST} is possible")
     variables = parse_variables(settings)
     found = _cascade(cascade, variables)
     machine = _machine(architecture, variables)

@@ -17,6 +17,8 @@ SEARCH_KEYS = (
     *("log_mappings_verbose", "log_all_mappings", "log_suboptimal", "log_all", "emit_whoop_nest"),
 )
 """Keys that steer Timeloop's search or its logs; an exact search has no use for them."""
+LONGEST_PREFIX = 100
+"""Characters; a file system admits 255 bytes with the ending."""
 OWN_KEYS = ("imperfect", "time_limit", "memory_limit_mb")
 USED_KEYS = ("version", "optimization_metric", "optimization_metrics", "num_threads", "diagnostics", "live_status", "out_prefix")
 
@@ -98,7 +100,7 @@ def parse_metrics(text: str, architecture: Architecture | None, origin: str) -> 
 def _prefix(field: Field) -> str:
     """A file name without folders: outputs stay in the output folder."""
     text = field.text()
-    if not text or "/" in text or "\\" in text or text.startswith(".") or "\0" in text:
+    if not text or "/" in text or "\\" in text or text.startswith(".") or not text.isprintable() or len(text) > LONGEST_PREFIX:
         field.fail(f"{field.shown()} as the beginning of file names", "use a plain name; folders are given with -o")
     return text
 
