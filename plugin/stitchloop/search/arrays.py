@@ -1,4 +1,4 @@
-"""Arrays that the compiled kernels of the exact search work on, and how kernels are compiled.
+"""Arrays that the kernels of the exact search work on.
 
 All words and trips are integers held in doubles, exact below 2**53; energies are doubles. Arrays over the lattice have
 one entry per *node*: a divisor of what spatial loops leave of each rank, that is, the temporal loops inside a point of the
@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 READ, FILL, UPDATE = range(3)
 """Actions, the last axis of ``Machine.weights``."""
@@ -19,12 +18,6 @@ ENERGY = 0
 """The metric that counts whole vectors of words; all others are linear in words."""
 
 INF = np.inf
-
-kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, _nrt=False)
-"""Compiles what Python calls; compiled code is kept on disk. No reference is counted, so kernels must not make arrays."""
-
-inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
-"""Compiles what only kernels call; it is part of their code on disk."""
 
 
 class Machine(NamedTuple):

@@ -35,7 +35,7 @@ to the outermost. A *node* is the product of the loops walked so far, rank by ra
 7. *Order.* Choices have fixed numbers; equal goals are decided by them, and a choice is dropped for an equal incumbent only
    if that has the lower number. What other threads have found changes what is dropped, never what is returned.
 
-Energies are compared to twelve digits. Cycles of complete nests are rounded in the tool's order of operations.
+Energies are compared to 38 bits, eleven digits. Cycles of complete nests are rounded in the tool's order of operations.
 """
 
 from __future__ import annotations

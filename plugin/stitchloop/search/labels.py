@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stitchloop.search.arrays import ENERGY, INF, inner, kernel
+from stitchloop.search.arrays import ENERGY, INF
+from stitchloop.search.compiled import Floats1, Floats2, Floats3, Ints1, Ints2, Shorts1, Shorts2, inner, kernel
 from stitchloop.search.prices import priced, rate_of
 from stitchloop.search.program import EXIT, FREE, STEP
 from stitchloop.search.slides import slid
@@ -45,16 +46,16 @@ class Scale(NamedTuple):
     """float64[metrics]."""
 
 
-@kernel
+@inner
 def rounded(number: float) -> float:
-    """``number`` to twelve significant digits, so that sums of equal terms in different orders are equal; monotone."""
-    if number == 0.0 or number == INF:
+    """``number`` to 38 bits (Veltkamp's splitting), so that sums of equal terms in different orders are equal; monotone."""
+    if number == INF:
         return number
-    unit = 10.0 ** (np.floor(np.log10(abs(number))) - 11.0)
-    return np.rint(number / unit) * unit
+    scaled = number * (2.0**15 + 1.0)
+    return scaled - (scaled - number)
 
 
-@kernel
+@inner
 def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     """``goals``: the lexicographic figures of a nest that costs ``sums`` (and at least ``energy``), constants left out."""
     cycles = scale.cycles
@@ -63,7 +64,7 @@ def rate(scale: Scale, sums: Any, energy: float, goals: Any) -> None:
     fill_goals(scale, sums, energy, cycles, goals)
 
 
-@kernel
+@inner
 def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any) -> None:
     """``goals`` of a nest that takes ``cycles``; the rest as for :func:`rate`."""
     total = scale.energy + energy + scale.leakage * cycles
@@ -83,17 +84,21 @@ def fill_goals(scale: Scale, sums: Any, energy: float, cycles: float, goals: Any
 
 @kernel
 def extend_labels(
-    ops: Any, slot_ops: Any, op_pays: Any, op_slides: Any, spans: Any, root: int,
-    count: Any, stride: Any, value: Any, leave: Any, shares: Any, all_reads: Any, staying: Any,
-    scale: Scale, buffer_metric: int, tracked: Any, rates: Any, costs: Any, mixes: Any, ahead: Any,
-    heads: Any, pool: Any, links: Any, by_slot: Any, scratch: Any, best: Any, ties: bool, front: Any, fronted: bool,
-) -> tuple[int, bool]:  # fmt: skip
+    ops: Ints2, slot_ops: Ints2, op_pays: Ints1, op_slides: Ints1, spans: Ints2, root: int,
+    count: Ints1, stride: Ints1, value: Ints2, leave: Floats2, shares: Floats2, all_reads: Floats2, staying: Floats2,
+    goals_asked: Ints1, resources: int, energy: float, leakage: float, cycles: float, constant: Floats1,
+    buffer_metric: int, tracked: Ints1, rates: Floats3, costs: Floats3, mixes: Floats2, ahead: Floats3,
+    heads: Shorts2, pool: Floats2, links: Shorts2, by_slot: Shorts1, scratch: Floats2, best: Floats1, ties: bool,
+    front: Floats2, fronted: bool,
+) -> int:  # fmt: skip
     """Extend labels from the inner end to the END, slot 0.
 
     Parameters
     ----------
     leave : float64[levels, nodes]
         Words kept in all instances, infinite where they do not fit.
+    goals_asked, resources, energy, leakage, cycles, constant
+        The :class:`Scale`.
     tracked : int64[*]
         Metrics that labels carry; the first is energy.
     rates, costs : float64[tracked, transfers, 10], float64[tracked, payments, nodes]
@@ -110,8 +115,9 @@ def extend_labels(
 
     Returns
     -------
-    labels made, and whether the work space sufficed
+    labels made, or -1 when the work space did not suffice
     """
+    scale = Scale(goals_asked, resources, energy, leakage, cycles, constant)
     kinds, mixtures, capacity = tracked.shape[0], mixes.shape[0], pool.shape[0]
     metrics = scale.constant.shape[0]
     for slot in range(heads.shape[0]):
@@ -176,7 +182,7 @@ def extend_labels(
                     if hopeless(goals, best, ties, front, fronted) or dominated(heads, links, pool, steps, source, target):
                         continue
                     if made == capacity:
-                        return made, False
+                        return -1
                     for x in range(kinds):
                         pool[made, x] = steps[x]
                     links[made, 0], links[made, 1], links[made, 2] = label, o, target
@@ -185,7 +191,7 @@ def extend_labels(
                     by_slot[source] = made
                     made += 1
             label = following
-    return made, True
+    return made
 
 
 @inner
@@ -208,7 +214,7 @@ def hopeless(goals: Any, best: Any, ties: bool, front: Any, fronted: bool) -> bo
 
 
 @inner
-def dominated(heads: Any, links: Any, pool: Any, steps: Any, slot: int, node: int) -> bool:
+def dominated(heads: Any, links: Any, pool: Any, steps: Any, slot: int, node: Any) -> bool:
     """Whether a label at the slot and node costs no more than ``steps`` in any metric; those that cost no less are dropped."""
     other, previous = np.int64(heads[slot, node]), np.int64(-1)
     while other >= 0:
@@ -253,7 +259,7 @@ def path_to(links: Any, label: int) -> Any:
     return np.array(path[::-1], dtype=np.int64)
 
 
-@kernel
+@inner
 def bound_goals(scale: Scale, mixes: Any, values: Any, first_mix: int, bounds: Any, goals: Any) -> None:
     """Lower bounds on the goals from bounds on every metric and on mixtures of them."""
     for x in range(first_mix, mixes.shape[0]):

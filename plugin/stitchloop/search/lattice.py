@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from stitchloop.search.arrays import INF, Machine, Plan, Tables, inner, kernel
+from stitchloop.search.arrays import INF, Machine, Plan, Tables
+from stitchloop.search.compiled import Flags1, Flags2, Floats1, Floats2, Floats3, Ints1, Ints2, Ints3, inner, kernel
 
 
 @kernel
 def lay_lattice(
-    spatial: Any, size: Any, divisors: Any, divisor_count: Any, primes: Any, axes: Any, inside: Any, count: Any, stride: Any,
-    value: Any, successor: Any, extent: Any, trips: Any, cycles: Any,
+    spatial: Ints2, size: Ints1, divisors: Ints2, divisor_count: Ints1, primes: Ints2, axes: Ints1, inside: Floats2,
+    count: Ints1, stride: Ints1, value: Ints2, successor: Ints3, extent: Floats2, trips: Floats1, cycles: Floats1,
 ) -> int:  # fmt: skip
     """Factors inside levels, axes, extents and trips under the factors ``spatial[levels, ranks]``; the number of nodes."""
     nodes, total, last = 1, 1.0, spatial.shape[0]
@@ -50,7 +51,9 @@ def lay_lattice(
 
 
 @kernel
-def count_instances(inside: Any, is_output: Any, is_plain: Any, indexes: Any, words: Any, instances: Any, partition: Any) -> None:
+def count_instances(
+    inside: Floats2, is_output: Flags1, is_plain: Flags1, indexes: Flags2, words: Floats1, instances: Floats1, partition: Floats2
+) -> None:
     """Instances of every level, and the words of every output that one of them covers, from the factors inside levels."""
     levels, ranks = instances.shape[0], inside.shape[1]
     for i in range(levels):
@@ -84,9 +87,10 @@ def fill_lengths(
 
 @kernel
 def count_words(
-    kept: Any, capacity: Any, least: Any, tensors: Any, children: Any, tensor_expression: Any, expression_term: Any,
-    term_rank: Any, term_coefficient: Any, factors: Any, extent: Any, trips: Any, different: Any, nodes: int, lengths: Any,
-    tile: Any, filled: Any, leave: Any, share: Any, reads: Any,
+    kept: Flags2, capacity: Floats1, least: Floats1, tensors: Ints1, children: Ints1, tensor_expression: Ints1,
+    expression_term: Ints1, term_rank: Ints1, term_coefficient: Ints1, factors: Floats2, extent: Floats2, trips: Floats1,
+    different: Floats1, nodes: int, lengths: Floats1, tile: Floats3, filled: Floats2, leave: Floats2, share: Floats2,
+    reads: Floats2,
 ) -> None:  # fmt: skip
     """Words of every kept tile (spatial loops up to and with the level's, temporal ones as the node says) and transfer."""
     for level in range(kept.shape[0]):
@@ -117,8 +121,9 @@ def count_words(
 
 @kernel
 def fill_staying(
-    slides: Any, spans: Any, tensors: Any, children: Any, tensor_expression: Any, expression_term: Any, term_rank: Any,
-    term_coefficient: Any, factors: Any, extent: Any, nodes: int, lengths: Any, staying: Any,
+    slides: Ints2, spans: Ints2, tensors: Ints1, children: Ints1, tensor_expression: Ints1, expression_term: Ints1,
+    term_rank: Ints1, term_coefficient: Ints1, factors: Floats2, extent: Floats2, nodes: int, lengths: Floats1,
+    staying: Floats2,
 ) -> None:  # fmt: skip
     """Share of each tile that a whole loop over a slide's rank at the slide's level leaves in the child."""
     for slide in range(slides.shape[0]):

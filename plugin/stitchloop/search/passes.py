@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchloop.search.arrays import INF, inner, kernel
+from stitchloop.search.arrays import INF
+from stitchloop.search.compiled import Floats1, Floats2, Ints1, Ints2, Ints3, inner, kernel
 from stitchloop.search.program import END, EXIT, FREE, STEP
 
 
@@ -36,8 +37,9 @@ def run_loop(
 
 @kernel
 def run_program(
-    ops: Any, op_pays: Any, op_slides: Any, counts: Any, strides: Any, values: Any, successors: Any, leave: Any, starts: Any,
-    nodes: int, payments: Any, slides: Any, relaxed: bool, scratch: Any, slots: Any,
+    ops: Ints2, op_pays: Ints1, op_slides: Ints1, counts: Ints1, strides: Ints1, values: Ints2, successors: Ints3,
+    leave: Floats2, starts: Ints1, nodes: int, payments: Floats2, slides: Floats1, relaxed: bool, scratch: Floats2,
+    slots: Floats2,
 ) -> None:  # fmt: skip
     """Fill ``slots[slot, node]`` with the least cost from there to the end of the nest.
 

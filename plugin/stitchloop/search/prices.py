@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan, inner, kernel
+from stitchloop.search.arrays import ENERGY, FILL, READ, UPDATE, Machine, Plan
+from stitchloop.search.compiled import Flags1, Floats1, Floats2, Floats3, Ints1, inner, kernel
 
 
 def rate_metrics(machine: Machine, plan: Plan, instances: Any, partition: Any, mixes: Any, rates: Any) -> None:
@@ -19,8 +20,8 @@ def rate_metrics(machine: Machine, plan: Plan, instances: Any, partition: Any, m
 
 @kernel
 def fill_rates(
-    weights: Any, block: Any, per_instance: Any, is_output: Any, tensors: Any, children: Any, parents: Any, instances: Any,
-    partition: Any, mixes: Any, rates: Any,
+    weights: Floats3, block: Floats1, per_instance: Flags1, is_output: Flags1, tensors: Ints1, children: Ints1, parents: Ints1,
+    instances: Floats1, partition: Floats2, mixes: Floats2, rates: Floats3,
 ) -> None:  # fmt: skip
     """``rates[mixture, transfer]``; see :func:`rate_metrics`."""
     for x in range(mixes.shape[0]):
@@ -69,8 +70,9 @@ def costs_of(rates: Any, shares: Any, reads: Any) -> Any:
 
 @kernel
 def value_payments(
-    pay_first: Any, pay_last: Any, rates: Any, shares: Any, all_reads: Any, nodes: int, values: Any, out: Any
-) -> None:
+    pay_first: Ints1, pay_last: Ints1, rates: Floats2, shares: Floats2, all_reads: Floats2, nodes: int, values: Floats2,
+    out: Floats2,
+) -> None:  # fmt: skip
     """``out[payment, node]``: what the payments cost at ``rates``; ``values[transfer, node]`` is work space."""
     for q in range(rates.shape[0]):
         rate, share, reads, into = rate_of(rates[q]), shares[q], all_reads[q], values[q]

@@ -72,7 +72,7 @@ def rate_floors(task: Task, choices: Any, constants: Any, floors: Any, bounds: A
 
 def rounded_down(numbers: Any) -> Any:
     """A bound below :func:`stitchloop.search.labels.rounded` of every number."""
-    return numbers * (1.0 - 2e-12)
+    return numbers * (1.0 - 4e-12)
 
 
 def lay(machine: Machine, plan: Plan, tables: Tables, choice: Any, constants: Any, tiles: Any = None) -> int:

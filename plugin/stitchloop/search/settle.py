@@ -140,14 +140,14 @@ class Settler:
         leave = price_of_leaving(tables, 1.0)
         while capacity * (8 * len(self.tracked) + 20) <= most_bytes:
             pool, links = np.empty((capacity, len(self.tracked))), np.empty((capacity, 5), dtype=np.int32)
-            made, sufficed = labels.extend_labels(
+            made = labels.extend_labels(
                 plan.ops, plan.slot_ops, plan.op_pays, plan.op_slides, plan.spans, plan.root,
                 tables.count, tables.stride, tables.value, leave, tables.share, tables.reads, tables.staying,
-                self.scale, self.machine.buffer_metric, self.tracked, self.space.singles[self.tracked], costs, mixes, slots,
+                *self.scale, self.machine.buffer_metric, self.tracked, self.space.singles[self.tracked], costs, mixes, slots,
                 heads, pool, links, by_slot, scratch, best, ties, rows, size >= 0,
             )  # fmt: skip
-            made_in_all += int(made)
-            if sufficed:
+            made_in_all += capacity if made < 0 else made
+            if made >= 0:
                 found = ((pool[label], labels.path_to(links, label)) for label in labels.ends(links, by_slot))
                 chosen = self._best(found, best, ties) if size < 0 else self._front(found, rows)
                 return *chosen, made_in_all

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from stitchloop.search.arrays import inner, kernel
+from stitchloop.search.compiled import Floats1, Floats2, Floats3, Ints1, Ints2, inner, kernel
 from stitchloop.search.prices import priced, rate_of
 
 EXACT, NEAREST = range(2)
@@ -22,8 +20,8 @@ def slid(share: float, reads: float, staying: float, part: float) -> tuple[float
 
 @kernel
 def value_slides(
-    slides: Any, spans: Any, counts: Any, strides: Any, values: Any, rates: Any, shares: Any, all_reads: Any, staying: Any,
-    loose: Any, nodes: int, pricing: int, starts: Any, out: Any,
+    slides: Ints2, spans: Ints2, counts: Ints1, strides: Ints1, values: Ints2, rates: Floats2, shares: Floats2,
+    all_reads: Floats2, staying: Floats2, loose: Floats3, nodes: int, pricing: int, starts: Ints1, out: Floats1,
 ) -> None:  # fmt: skip
     """``out``: what the transfers of every slide cost at every node and bound (EXACT), or a lower bound over all bounds.
 

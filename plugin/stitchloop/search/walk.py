@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stitchloop.search.arrays import INF, Machine, Plan, Tables, kernel
+from stitchloop.search.arrays import INF, Machine, Plan, Tables
+from stitchloop.search.compiled import Floats1, Floats2, Ints1, Ints2, kernel
 from stitchloop.search.prices import costs_of
 from stitchloop.search.program import END, EXIT, FREE, STEP
 from stitchloop.search.slides import slid
@@ -15,8 +16,8 @@ from stitchloop.search.slides import slid
 
 @kernel
 def follow(
-    ops: Any, slot_ops: Any, op_pays: Any, op_slides: Any, counts: Any, strides: Any, values: Any, starts: Any, payments: Any,
-    slides: Any, slots: Any, root: int, path: Any,
+    ops: Ints2, slot_ops: Ints2, op_pays: Ints1, op_slides: Ints1, counts: Ints1, strides: Ints1, values: Ints2, starts: Ints1,
+    payments: Floats2, slides: Floats1, slots: Floats2, root: int, path: Ints2,
 ) -> int:  # fmt: skip
     """``path[k] = (operation, node)`` of a cheapest nest through exact ``slots``, of equal ways the first, to the END.
 
@@ -90,7 +91,7 @@ class Moves:
                 first, end, row = plan.spans[own].tolist()
                 for q in range(first, end):
                     stays = tables.staying[row + q - first, node]
-                    share, reads = slid.py_func(tables.share[q, node], tables.reads[q, node], stays, 1.0 - 1.0 / bound)
+                    share, reads = slid(tables.share[q, node], tables.reads[q, node], stays, 1.0 - 1.0 / bound)
                     moved.append((q, np.rint(share), np.rint(reads)))
         self.transfers = np.array([q for q, _, _ in moved], dtype=np.int64)
         self.shares, self.reads = np.array([words for _, words, _ in moved]), np.array([words for _, _, words in moved])

@@ -1,0 +1,202 @@
+"""Kernels: machine code on disk that is linked into the process and called without numba.
+
+To import numba, and to load what it keeps on disk, takes longer than most searches. So numba only translates kernels
+(:mod:`stitchloop.search.translate`); the machine code of each is kept in a file, which LLVM's linker loads. It takes a block
+of words: numbers as they are, of arrays the addresses of NumPy's objects, whose types it checks.
+
+The files lie in ``NUMBA_CACHE_DIR`` if that is set, else beside this module, or in ``~/.cache/stitchloop`` where nobody may
+write there. Their names hold a digest of all that machine code depends on: the kernel and what it calls, constants included,
+processor, Python and libraries.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, update_wrapper
+from hashlib import sha256
+from pathlib import Path
+from threading import RLock
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LOCK = RLock()
+"""Held while a kernel is made or linked."""
+
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p)
+ENTRY_NAME = "entry"
+"""What is called of a kernel's machine code; see :func:`stitchloop.search.translate.translate`."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an argument of a kernel is: a number, or a C-ordered array of so many dimensions."""
+
+    dtype: str
+    dimensions: int = 0
+
+    @property
+    def word(self) -> str:
+        """How :mod:`struct` packs it."""
+        return "q" if self.dimensions else {"int64": "q", "float64": "d", "bool": "?7x"}[self.dtype]
+
+
+NUMBERS = {int: Kind("int64"), float: Kind("float64"), bool: Kind("bool")}
+
+Flags2 = Annotated[Any, Kind("bool", 2)]
+Flags1 = Annotated[Any, Kind("bool", 1)]
+Shorts2 = Annotated[Any, Kind("int32", 2)]
+Shorts1 = Annotated[Any, Kind("int32", 1)]
+Ints3 = Annotated[Any, Kind("int64", 3)]
+Ints2 = Annotated[Any, Kind("int64", 2)]
+Ints1 = Annotated[Any, Kind("int64", 1)]
+Floats3 = Annotated[Any, Kind("float64", 3)]
+Floats2 = Annotated[Any, Kind("float64", 2)]
+Floats1 = Annotated[Any, Kind("float64", 1)]
+
+
+class inner(Generic[P, R]):
+    """Decorates what kernels call. It is part of their machine code; called from Python it runs as it stands."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @property
+    def _numba_type_(self) -> Any:
+        from stitchloop.search.translate import dispatcher
+
+        return dispatcher(self.function)._numba_type_
+
+
+class kernel(Generic[P, R]):
+    """Decorates what runs as machine code, side by side with other threads.
+
+    Arrays are annotated with their types, and a kernel makes none. It returns an integer, or nothing.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self._run: Callable[..., Any] | None = None
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return (self._run or self._link())(*args)
+
+    def _link(self) -> Callable[..., Any]:
+        """Load the kernel's machine code, which is made and kept if there is none yet."""
+        with LOCK:
+            if self._run is None:
+                hints = get_type_hints(self.function, include_extras=True)
+                kinds = [NUMBERS.get(hint) or get_args(hint)[1] for key, hint in hints.items() if key != "return"]
+                name = f"{self.function.__name__}-{_digest(self.function, kinds)}"
+                code = _read(name) or _make(self.function, kinds, name)
+                self._run = _caller(name, ENTRY(_linked(name, code)), kinds)
+            return self._run
+
+
+def _caller(name: str, entry: Callable[..., int], kinds: list[Kind]) -> Callable[..., Any]:
+    """A function that packs arguments of these kinds, after what arrays are known by, and calls machine code."""
+    arrays, ndarray = [kind.dimensions > 0 for kind in kinds], id(np.ndarray)
+    pack = struct.Struct("=q" + "".join(kind.word for kind in kinds)).pack
+
+    def call(*args: Any) -> int:
+        result = ctypes.c_int64()
+        block = pack(ndarray, *[id(value) if array else value for value, array in zip(args, arrays)])
+        if entry(ctypes.byref(result), block):
+            raise TypeError(f"{name}: an argument is not an array of the type, dimensions and order that its annotation names")
+        return result.value
+
+    return call
+
+
+def _digest(function: Callable[..., Any], kinds: list[Kind]) -> str:
+    """What the machine code of a function depends on, in 32 digits."""
+    return sha256(repr((_host(), kinds, *_parts(function))).encode()).hexdigest()[:32]
+
+
+@cache
+def _host() -> tuple[str, ...]:
+    """The processor, and the versions of Python, NumPy's objects, LLVM and :mod:`stitchloop.search.translate`."""
+    import llvmlite
+    from llvmlite import binding
+
+    processor = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    own = Path(__file__).with_name("translate.py").read_text()
+    return (*processor, sys.implementation.cache_tag, np.__version__.split(".")[0], llvmlite.__version__, own)
+
+
+def _parts(function: Callable[..., Any]) -> Iterator[Any]:
+    """The code of a function and of all that it calls, and the constants that they name."""
+    code = function.__code__
+    yield code.co_code, [value for value in code.co_consts if not isinstance(value, str)], code.co_names, code.co_varnames
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, inner):
+            yield from _parts(value.function)
+        elif isinstance(value, (int, float)):
+            yield name, value
+        else:
+            yield name, getattr(value, "_fields", None)
+
+
+def _folders() -> list[Path]:
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    return [Path(given)] if given else [Path(__file__).parent / "__pycache__", Path.home() / ".cache" / "stitchloop"]
+
+
+def _read(name: str) -> list[bytes] | None:
+    """What :func:`_make` has kept, if it is whole."""
+    for folder in _folders():
+        try:
+            content = (folder / f"{name}.bin").read_bytes()
+        except OSError:
+            continue
+        if content[:32] == sha256(content[32:]).digest():
+            return list(marshal.loads(content[32:]))
+    return None
+
+
+def _make(function: Callable[..., Any], kinds: list[Kind], name: str) -> list[bytes]:
+    """Object files with the machine code of a function. They are kept in the first folder where that is possible."""
+    from stitchloop.search.translate import translate
+    from stitchloop.write.files import write_atomically
+
+    objects = translate(function, kinds)
+    content = marshal.dumps(objects)
+    for folder in _folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / f"{name}.bin", sha256(content).digest() + content)
+            break
+        except OSError:
+            continue
+    return objects
+
+
+def _linked(name: str, objects: list[bytes]) -> int:
+    """The address of the entry; machine code stays there until the process ends."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    linker = binding.create_lljit_compiler(binding.Target.from_default_triple().create_target_machine())
+    builder = binding.JITLibraryBuilder().add_current_process().export_symbol(ENTRY_NAME)
+    for code in objects:
+        builder.add_object_img(code)
+    library = builder.link(linker, name)
+    library.detach()
+    linker.detach()
+    return int(library[ENTRY_NAME])
