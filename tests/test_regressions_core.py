@@ -199,3 +199,28 @@ def test_calls_say_what_is_wrong_before_the_search(
 def test_an_empty_path_is_not_the_current_folder(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """``-o "$UNSET"`` wrote into the current folder, ``--layers ""`` mapped all that is in it."""
     assert run(monkeypatch, "map", ARCH, GEMM, option, "") == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "switches", "words"),
+    [
+        ("M: 1000000000000000003, N: 4, K: 8", (), "problem.instance.M: size 1000000000000000003"),
+        ("M: 1000000007, N: 2, K: 3", ("--imperfect",), "problem.instance.M: size 1000000007"),
+        ("M: 2147483648, N: 2147483648, K: 4", (), "problem.instance: 18446744073709551616 computes"),
+    ],
+)
+def test_sizes_beyond_counting_are_refused_at_once(
+    sizes: str,
+    switches: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They took minutes to factor, and then no mapping was said to be valid."""
+    problem = tmp_path / "gemm.yaml"
+    problem.write_text(Path(GEMM).read_text().replace("M: 8, N: 4, K: 8", sizes))
+    assert run(monkeypatch, "map", ARCH, str(problem), *switches, "-o", str(tmp_path / "out")) == 2
+    error = capsys.readouterr().err
+    assert f"{problem}: {words}" in error
+    assert "are mapped" in error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,11 @@ class InputError(StitchloopError):
             place = Place(str(place))
         self.place, self.found, self.mend = place, found, mend
         super().__init__(f"{place}: {found}" + (f"; {mend}" if mend else ""))
+
+    def within(self, files: Iterable[str]) -> InputError:
+        """The same of ``files``, where it names none."""
+        place = self.place if self.place.file else replace(self.place, file=", ".join(files) or None)
+        return InputError(place, self.found, self.mend)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.place, self.found, self.mend)

@@ -15,6 +15,11 @@ METRICS = {
 }
 """Names that are understood, to the one that is used and shown; ``accesses-LEVEL`` comes on top."""
 
+LARGEST_IMPERFECT = 1 << 22
+"""Rank size up to which every tile size is looked at."""
+LARGEST_PERFECT = 1 << 44
+"""Rank size up to which the divisors are."""
+
 
 @dataclass(frozen=True)
 class MapperOptions:

@@ -22,14 +22,11 @@ from stitchloop.fused.prune import Pruned, prune
 from stitchloop.fused.result import FusedResult, Mapped
 from stitchloop.fused.select import INTERRUPTED, Found, search
 from stitchloop.fused.shape import Shape
+from stitchloop.options import LARGEST_IMPERFECT, LARGEST_PERFECT
 from stitchloop.result import Certificate
 from stitchloop.spec import Spec
 from stitchloop.text import counted
 
-LARGEST_IMPERFECT = 1 << 22
-"""Rank size up to which every tile size is looked at."""
-LARGEST_PERFECT = 1 << 44
-"""Rank size up to which the divisors are."""
 MOST_SOFTMAX_OPS = 1e6
 
 ARRAYS = {
@@ -67,8 +64,7 @@ def map_fused(spec: Spec, options: FusedOptions | None = None) -> FusedResult:
         machine, shape = machine_of(spec.architecture, options.capacity), shape_of(spec.workload)
         check_sizes(shape, options)
     except InputError as error:
-        place = error.place if error.place.file else replace(error.place, file=", ".join(spec.files) or None)
-        raise InputError(place, error.found, error.mend) from None
+        raise error.within(spec.files) from None
     return map_shape(shape, machine, options)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from stitchloop.architecture import Architecture
 from stitchloop.constraints import Constraints, LevelConstraints
-from stitchloop.errors import InputError
+from stitchloop.errors import InputError, Place
 from stitchloop.mapspace.keeps import keep_spaces
 from stitchloop.mapspace.loops import loop_spaces
 from stitchloop.mapspace.space import KeepSpace, LevelSpace, Mapspace
-from stitchloop.options import MapperOptions
+from stitchloop.options import LARGEST_IMPERFECT, LARGEST_PERFECT, MapperOptions
 from stitchloop.workload import Einsum
 
 __all__ = ["KeepSpace", "LevelSpace", "Mapspace", "build_mapspace"]
+
+MOST_COMPUTES = 1 << 62
+"""Points of an iteration space that the search counts in 64 bits."""
 
 
 def build_mapspace(
@@ -32,7 +35,8 @@ def build_mapspace(
     Raises
     ------
     InputError
-        Constraints that contradict each other, the Einsum or the architecture; both sides are named with their places.
+        Constraints that contradict each other, the Einsum or the architecture; both sides are named with their places. Sizes
+        beyond what can be gone through or counted.
     """
     given = constraints or Constraints(tuple(LevelConstraints() for _ in architecture.levels))
     if len(given.levels) != len(architecture.levels):
@@ -42,6 +46,7 @@ def build_mapspace(
             "give one entry per level, inner to outer",
         )
     imperfect = options is not None and options.imperfect
+    _check_sizes(einsum, imperfect)
     loops = loop_spaces(einsum, architecture, given, imperfect)
     keeps = keep_spaces(einsum, architecture, given)
     levels = tuple(
@@ -57,6 +62,18 @@ def build_mapspace(
     )
     least, most = machine_parallelism(architecture, given)
     return Mapspace(einsum, architecture, levels, imperfect, least, most, given)
+
+
+def _check_sizes(einsum: Einsum, imperfect: bool) -> None:
+    largest = LARGEST_IMPERFECT if imperfect else LARGEST_PERFECT
+    for rank, size in einsum.sizes.items():
+        if size > largest:
+            mend = f"sizes up to {largest} are mapped"
+            mend += f", up to {LARGEST_PERFECT} with factors that divide" if imperfect else ""
+            raise InputError(Place(None, ("problem", "instance", rank)), f"size {size}, above {largest}", mend)
+    if einsum.computes > MOST_COMPUTES:
+        place = Place(None, ("problem", "instance"))
+        raise InputError(place, f"{einsum.computes} computes", f"at most {MOST_COMPUTES} are mapped; give smaller sizes")
 
 
 def machine_parallelism(architecture: Architecture, constraints: Constraints) -> tuple[float, float]:

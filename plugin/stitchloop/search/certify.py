@@ -61,7 +61,10 @@ def map_spec(
         missing = "architecture" if spec.architecture is None else "problem"
         raise InputError(None, f"no {missing} among the input files", f"give a file with a section {missing}")
     options = spec.options
-    mapspace = build_mapspace(spec.workload.einsum, spec.architecture, spec.constraints, options)
+    try:
+        mapspace = build_mapspace(spec.workload.einsum, spec.architecture, spec.constraints, options)
+    except InputError as error:
+        raise error.within(spec.files) from None
     return search_mapspace(
         mapspace,
         options.metrics,
