@@ -14,6 +14,7 @@ import yaml
 import stitchloop
 from commands import ARCH, GEMM, MAPPING, SMALL, run
 from stitchloop.content import content_root, resolve
+from stitchloop.errors import InputError
 from stitchloop.text import counted
 
 
@@ -99,6 +100,24 @@ def test_shipped_files_are_found_by_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert resolve("problems/../../secret") == Path("problems/../../secret")
     (tmp_path / "nvdla_like").write_text("mine")
     assert resolve("nvdla_like") == Path("nvdla_like")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("nvdla_lik", "nvdla_like"),
+        ("nvdla_like.yml", "nvdla_like"),
+        ("problem/resnet18/02_conv2", "problems/resnet18/02_conv2"),
+        ("problems/resnet81", "problems/resnet18"),
+        ("arch.yaml", None),
+    ],
+)
+def test_a_misspelt_shipped_name_is_guessed(name: str, near: str | None) -> None:
+    if near is None:
+        assert resolve(name) == Path(name)
+        return
+    with pytest.raises(InputError, match=f"{name}: no such file; did you mean the shipped '{near}'"):
+        resolve(name)
 
 
 @pytest.mark.parametrize("program", ["timeloop-mapper", "timeloop-model"])

@@ -22,6 +22,11 @@ def resolve(name: str | Path, folders: tuple[str, ...] = FOLDERS) -> Path:
 
     A path that exists is taken as it is. ``arch/nvdla_like.yaml`` (with or without the ending) and a bare
     ``nvdla_like`` mean shipped files when no such path exists. Anything else comes back unchanged, for the reader to report.
+
+    Raises
+    ------
+    InputError
+        Nothing stands there, and a shipped file has nearly that name.
     """
     path = Path(name)
     if path.exists() or path.is_absolute() or ".." in path.parts:
@@ -34,7 +39,19 @@ def resolve(name: str | Path, folders: tuple[str, ...] = FOLDERS) -> Path:
         found = [match for folder in folders for match in sorted((root / folder).rglob(f"{path}.yaml"))]
         if len(found) == 1:
             return found[0]
+    near = _nearly(path, folders)
+    if near:
+        raise InputError(str(name), "no such file", f"did you mean the shipped '{near}'?")
     return path
+
+
+def _nearly(path: Path, folders: tuple[str, ...]) -> str | None:
+    """The shipped file or folder whose name, in full or the last part of it, a misspelt one is nearest to."""
+    import difflib
+
+    files = [Path(folder, name) for folder in folders for name in shipped_names(folder)]
+    names = {str(known) for file in files for known in (file, *file.parents[:-2])} | {file.name for file in files}
+    return next(iter(difflib.get_close_matches(str(path.with_suffix("")), sorted(names), n=1, cutoff=0.8)), None)
 
 
 def shipped_file(name: str, folder: str, holding: str | None = None) -> Path:
