@@ -68,6 +68,19 @@ def test_a_width_that_the_block_does_not_fill_is_told() -> None:
     assert "width 64 of 'GLB' does not agree with 3 words of 16 bits" in sentence
 
 
+def test_a_misspelt_attribute_is_told() -> None:
+    """A buffer with a ``dpeth`` was without limit, and nobody said so."""
+    text = architecture_of("!Component {name: GLB, class: SRAM, attributes: {dpeth: 8, width: 16, n_banks: 2, data_width: 8}}")
+    found = [sentence.partition(": ")[2] for sentence in spec_of(text).warnings]
+    assert [sentence.rpartition("; ")[2] for sentence in found] == ["did you mean 'depth'?", "did you mean 'datawidth'?"]
+    assert found[0].startswith("architecture.nodes[1].attributes.dpeth: 'dpeth' of 'GLB' means nothing to the model")
+
+
+def test_a_bad_inherited_attribute_is_shown_where_it_is_written() -> None:
+    error = complaint(ARCHITECTURE.replace("global_cycle_seconds: 2e-9", "global_cycle_seconds: -1"))
+    assert error.place.path == ("architecture", "nodes", 0, "attributes", "global_cycle_seconds")
+
+
 def test_the_deprecated_bandwidth_is_shared_out_in_halves() -> None:
     level = glb("{depth: 8, bandwidth: 6}")
     assert (level.read_bandwidth, level.write_bandwidth) == (3, 3)
@@ -233,6 +246,7 @@ def test_the_flat_lists_of_timeloops_first_files_are_read_with_their_hyphens() -
         ("architecture: {nodes: [!Component {name: A, class: mac}, !Component {name: B, class: mac}]}", "keep one"),
         ("architecture: {nodes: [!Component {name: A, class: SRAM}, !Component {name: A, class: mac}]}", "second component 'A'"),
         ("architecture: {nodes: [!Component {class: SRAM}]}", "no 'name'"),
+        ("architecture: {nodes: [!Component {name: '', class: SRAM}]}", "nodes[0].name: an empty name"),
         ("architecture: {nodes: [!Component {name: A}]}", "no 'class'"),
         ("architecture: {nodes: [!Container {name: A, spacial: {meshX: 2}}]}", "did you mean 'spatial'?"),
         ("architecture: {nodes: [!Container {name: A, spatial: {meshx: 2}}]}", "did you mean 'meshX'?"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from stitchloop.architecture import Architecture, Compute, Energy, Level
@@ -20,6 +21,11 @@ WORD_BITS = ("word_bits", "word_width", "datawidth")
 BLOCK_SIZE = ("block_size", "n_words")
 WIDTH = ("width", "memory_width", "data_storage_width")
 DEPTH = ("depth", "memory_depth", "data_storage_depth")
+ATTRIBUTES = (
+    *(*WORD_BITS, *BLOCK_SIZE, *WIDTH, *DEPTH, "entries", "sizeKB", "cluster_size", "multiple_buffering", "min_utilization"),
+    *("bandwidth", "read_bandwidth", "write_bandwidth", "shared_bandwidth", "global_cycle_seconds"),
+)
+"""What the model reads; all other attributes are for estimators of energy."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Component:
     """Its own attributes, then inherited ones, evaluated."""
     field: Field
     scope: Scope | None = None
+    inherited: Mapping[str, Place] | None = None
+    """Where inherited attributes are written."""
 
     @property
     def is_compute(self) -> bool:
@@ -65,8 +73,18 @@ class Component:
         return self.component_class == "dummy_storage"
 
     def place(self, name: str) -> Place:
-        """Where an attribute is written; the component itself where it is inherited."""
-        return self.scope.place(name) if self.scope is not None and name in self.scope.fields else self.field.place
+        """Where an attribute is written; the component itself where that is not known."""
+        if self.scope is not None and name in self.scope.fields:
+            return self.scope.place(name)
+        return (self.inherited or {}).get(name, self.field.place)
+
+    def misspelt(self) -> Iterator[str]:
+        """Sentences on attributes of its own whose names are nearly, but not quite, what the model reads."""
+        for name in self.scope.fields if self.scope is not None else ():
+            close = [] if name in ATTRIBUTES else get_close_matches(name, ATTRIBUTES, n=1, cutoff=0.8)
+            if close and close[0] not in self.attributes:
+                found = f"'{name}' of '{self.name}' means nothing to the model"
+                yield f"{self.place(name)}: {found}; did you mean '{close[0]}'?"
 
     def given(self, names: Sequence[str]) -> str | None:
         """The first of several names of an attribute that has a value."""
@@ -173,6 +191,7 @@ def assemble(
     if not any(not component.is_fanout for component in storage):
         raise InputError(place, "an architecture without storage", "add a DRAM above the compute unit")
     _unique(kept)
+    warnings += [sentence for component in kept for sentence in component.misspelt()]
     levels = [level_of(component, warnings) for component in reversed(storage)]
     compute = compute_of(last)
     below: Level | Compute = compute

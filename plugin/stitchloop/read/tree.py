@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stitchloop.errors import Place
 from stitchloop.read.document import NODE_TAGS, YamlMap
 from stitchloop.read.expressions import Scope, evaluate_field
 from stitchloop.read.fields import Field, PlacedField
@@ -44,6 +45,7 @@ class _Tree:
     def __init__(self, variables: Mapping[str, Any]) -> None:
         self.variables = variables
         self.inherited: dict[str, Any] = dict(variables)
+        self.places: dict[str, Place] = {}
         self.mesh = Mesh()
         self.components: list[Component] = []
         self.constraints: list[NodeConstraints] = []
@@ -111,9 +113,10 @@ class _Tree:
         return spatial is not None and self._spatial(spatial, Scope({}, self.inherited)) != (1, 1)
 
     def _container(self, node: Field) -> None:
-        name = node.need("name").text()
+        name = _name(node)
         scope = self._scope(node)
         self.inherited.update(scope.all())
+        self.places.update({key: scope.place(key) for key in scope.fields})
         self.name = self.name or name
         self.containers.add(name)
         if node.get("networks") is not None:
@@ -122,12 +125,12 @@ class _Tree:
         self._note_constraints(node, name, fanout, fanout)
 
     def _component(self, node: Field) -> None:
-        name = node.need("name").text()
+        name = _name(node)
         scope = self._scope(node)
         component_class = node.need("class", "give the component a class, such as SRAM or intmac").text()
         attributes = {**self.inherited, **scope.all()}
         fanout = self._fan_out(node, name, scope)
-        component = Component(name, component_class, self.mesh, attributes, node, scope)
+        component = Component(name, component_class, self.mesh, attributes, node, scope, dict(self.places))
         self.components.append(component)
         if component.is_ignored:
             self.warnings.append(f"{node.place}: '{name}' of class '{component_class}' is not modelled and costs nothing")
@@ -173,6 +176,11 @@ class _Tree:
             self.constraints.append(NodeConstraints(constraints, name, level, spatial_level))
         if node.get("sparse_optimizations") is not None and node.value["sparse_optimizations"]:
             self.warnings.append(f"{node.place}: sparse optimizations of '{name}' are ignored: tensors count as dense")
+
+
+def _name(node: Field) -> str:
+    written = node.need("name")
+    return written.text() or written.fail("an empty name", "name the node")
 
 
 def _kind(node: Field) -> str:
