@@ -44,7 +44,7 @@ def arguments() -> list[Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("STITCHLOOP_CACHE", str(tmp_path))
     return tmp_path
 
 
@@ -85,16 +85,16 @@ def test_a_damaged_file_is_made_again(arguments: list[Any], folder: Path) -> Non
     (kept,) = folder.iterdir()
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-5])
-    assert compiled._read(kept.stem) is None
+    assert compiled._kept(kept.stem) is None
     kept.write_bytes(whole)
-    assert compiled._read(kept.stem) is not None
+    assert compiled._kept(kept.stem) is not None
 
 
 def test_without_a_folder_to_write_to_kernels_run_all_the_same(
     arguments: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
+    monkeypatch.setenv("STITCHLOOP_CACHE", str(tmp_path / "file" / "below"))
     assert fresh()(*arguments) == 8
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from stitchloop.cache import fetch, keep
 from stitchloop.fused.prune import Pruned, prune
 from stitchloop.fused.shape import Structure
 from stitchloop.fused.template import Template, compile_row
@@ -22,20 +21,6 @@ from stitchloop.fused.template import Template, compile_row
 GENERATION = 1
 
 SHIPPED = Path(__file__).with_name("pruned.json")
-
-
-def cache_directory() -> Path:
-    """The user's cache folder for this package, by the platform's custom; ``STITCHLOOP_CACHE`` overrides it."""
-    given = os.environ.get("STITCHLOOP_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "stitchloop"
 
 
 def digest(structure: Structure) -> str:
@@ -54,13 +39,13 @@ def pruned_rows(structure: Structure, *, use_cache: bool = True) -> Pruned:
     entry = _shipped().get(key)
     if entry is not None:
         return decoded(structure, entry)
-    path = cache_directory() / f"pruned-{key}.json"
+    name = f"pruned-{key}.json"
     try:
-        return decoded(structure, json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return decoded(structure, json.loads(fetch(name) or b""))
+    except (ValueError, KeyError, TypeError, IndexError):
         pass
     pruned = prune(structure)
-    _store(path, encoded(pruned))
+    keep(name, json.dumps(encoded(pruned), separators=(",", ":")).encode())
     return pruned
 
 
@@ -70,16 +55,6 @@ def _shipped() -> Mapping[str, Any]:
         return json.loads(SHIPPED.read_text())
     except (OSError, ValueError):
         return {}
-
-
-def _store(path: Path, entry: Any) -> None:
-    from stitchloop.write.files import write_atomically
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(entry, separators=(",", ":")))
-    except OSError:
-        return
 
 
 def encoded(pruned: Pruned) -> dict[str, Any]:

@@ -4,8 +4,7 @@ To import numba, and to load what it keeps on disk, takes longer than most searc
 (:mod:`stitchloop.search.translate`); the machine code of each is kept in a file, which LLVM's linker loads. It takes a block
 of words: numbers as they are, of arrays the addresses of NumPy's objects, whose types it checks.
 
-The files lie in ``NUMBA_CACHE_DIR`` if that is set, else beside this module, or in ``~/.cache/stitchloop`` where nobody may
-write there. Their names hold a digest of all that machine code depends on: the kernel and what it calls, constants included,
+The name of a file holds a digest of all that its machine code depends on: the kernel and what it calls, constants included,
 processor, Python and libraries.
 """
 
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import marshal
-import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +23,8 @@ from threading import RLock
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
+
+from stitchloop.cache import fetch, keep
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,8 +102,8 @@ class kernel(Generic[P, R]):
                 hints = get_type_hints(self.function, include_extras=True)
                 kinds = [NUMBERS.get(hint) or get_args(hint)[1] for key, hint in hints.items() if key != "return"]
                 name = f"{self.function.__name__}-{_digest(self.function, kinds)}"
-                code = _read(name) or _make(self.function, kinds, name)
-                self._run = _caller(name, ENTRY(_linked(name, code)), kinds)
+                objects = _kept(name) or _made(self.function, kinds, name)
+                self._run = _caller(name, ENTRY(_linked(name, objects)), kinds)
             return self._run
 
 
@@ -152,37 +152,19 @@ def _parts(function: Callable[..., Any]) -> Iterator[Any]:
             yield name, getattr(value, "_fields", None)
 
 
-def _folders() -> list[Path]:
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    return [Path(given)] if given else [Path(__file__).parent / "__pycache__", Path.home() / ".cache" / "stitchloop"]
+def _kept(name: str) -> list[bytes] | None:
+    """What :func:`_made` has kept, if it is whole."""
+    content = fetch(f"{name}.bin") or b""
+    return list(marshal.loads(content[32:])) if content[:32] == sha256(content[32:]).digest() else None
 
 
-def _read(name: str) -> list[bytes] | None:
-    """What :func:`_make` has kept, if it is whole."""
-    for folder in _folders():
-        try:
-            content = (folder / f"{name}.bin").read_bytes()
-        except OSError:
-            continue
-        if content[:32] == sha256(content[32:]).digest():
-            return list(marshal.loads(content[32:]))
-    return None
-
-
-def _make(function: Callable[..., Any], kinds: list[Kind], name: str) -> list[bytes]:
-    """Object files with the machine code of a function. They are kept in the first folder where that is possible."""
+def _made(function: Callable[..., Any], kinds: list[Kind], name: str) -> list[bytes]:
+    """Object files with the machine code of a function."""
     from stitchloop.search.translate import translate
-    from stitchloop.write.files import write_atomically
 
     objects = translate(function, kinds)
     content = marshal.dumps(objects)
-    for folder in _folders():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / f"{name}.bin", sha256(content).digest() + content)
-            break
-        except OSError:
-            continue
+    keep(f"{name}.bin", sha256(content).digest() + content)
     return objects
 
 
