@@ -194,7 +194,7 @@ def test_parallelism_that_no_factor_reaches() -> None:
     given = Constraints((LevelConstraints(), LevelConstraints(min_parallelism=0.9), LevelConstraints(), LevelConstraints()))
     found = only(build_mapspace(matvec(3, 5), tiny(2, 2), given))
     assert (found.kind, found.needed, found.limit) == ("parallelism", 4, 1)
-    assert "1 instances of 4" in found.sentence
+    assert "1 instance of 4" in found.sentence
     assert "0.25" in found.relaxation
 
 

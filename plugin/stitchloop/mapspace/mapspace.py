@@ -35,8 +35,7 @@ def build_mapspace(
     Raises
     ------
     InputError
-        Constraints that contradict each other, the Einsum or the architecture; both sides are named with their places. Sizes
-        beyond what can be gone through or counted.
+        Constraints that contradict each other, the Einsum or the architecture; both sides are named with their places.
     """
     given = constraints or Constraints(tuple(LevelConstraints() for _ in architecture.levels))
     if len(given.levels) != len(architecture.levels):
@@ -46,7 +45,6 @@ def build_mapspace(
             "give one entry per level, inner to outer",
         )
     imperfect = options is not None and options.imperfect
-    _check_sizes(einsum, imperfect)
     loops = loop_spaces(einsum, architecture, given, imperfect)
     keeps = keep_spaces(einsum, architecture, given)
     levels = tuple(
@@ -64,7 +62,8 @@ def build_mapspace(
     return Mapspace(einsum, architecture, levels, imperfect, least, most, given)
 
 
-def _check_sizes(einsum: Einsum, imperfect: bool) -> None:
+def check_sizes(einsum: Einsum, imperfect: bool) -> None:
+    """Refuse what a search cannot go through or count: :class:`InputError` for a large rank, or too many computes."""
     largest = LARGEST_IMPERFECT if imperfect else LARGEST_PERFECT
     for rank, size in einsum.sizes.items():
         if size > largest:

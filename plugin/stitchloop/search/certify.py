@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
 from stitchloop.mapspace import build_mapspace
+from stitchloop.mapspace.mapspace import check_sizes
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.options import METRICS
@@ -62,6 +63,7 @@ def map_spec(
         raise InputError(None, f"no {missing} among the input files", f"give a file with a section {missing}")
     options = spec.options
     try:
+        check_sizes(spec.workload.einsum, options.imperfect)
         mapspace = build_mapspace(spec.workload.einsum, spec.architecture, spec.constraints, options)
     except InputError as error:
         raise error.within(spec.files) from None
