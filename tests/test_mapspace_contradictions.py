@@ -230,6 +230,14 @@ def test_parallelism_of_the_innermost_storage_level_is_the_machines() -> None:
     assert mapspace.levels[PE].spatial.min_used == 3
 
 
+def test_a_huge_fan_out_is_no_work() -> None:
+    """A fan-out was gone through instance by instance to find what parallelism leaves of it."""
+    levels = [replace(level, fanout_x=10**7, fanout_y=10**7) if i == PE else level for i, level in enumerate(ARCH.levels)]
+    given = Constraints(tuple(LevelConstraints(max_parallelism=0.5) if i == PE else LevelConstraints() for i in range(4)))
+    space = build_mapspace(EINSUM, replace(ARCH, levels=tuple(levels)), given).levels[PE].spatial
+    assert (space.min_used, space.max_used) == (1, 10**14 // 2)
+
+
 def test_violations_are_named() -> None:
     mapspace = build(
         {

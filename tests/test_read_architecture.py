@@ -94,6 +94,8 @@ def test_the_deprecated_bandwidth_is_shared_out_in_halves() -> None:
         ("{depth: -1}", "at least 0"),
         ("{depth: 8, datawidth: 0}", "at least 1"),
         ("{depth: 8, read_bandwidth: -1}", "more than 0"),
+        ("{depth: 8, read_bandwidth: 1e-300}", "magnitudes from 1e-50 to 1e+50"),
+        ("{depth: 8, multiple_buffering: 1e300}", "magnitudes from 1e-50 to 1e+50"),
         ("{depth: 8, multiple_buffering: 0}", "more than 0"),
         ("{depth: 8, min_utilization: 1.5}", "at most 1"),
         ("{depth: 99999999999999999999999}", "at most"),

@@ -36,6 +36,13 @@ def test_constraints_break_a_symmetry():
         assert symmetries(space_of(einsum, Constraints((*others, entry, LevelConstraints())))) == []
 
 
+def test_many_ranks_of_one_size_are_not_swapped_in_every_way():
+    """Sixteen ranks of size 2 have 46 million swaps, and the search never began."""
+    ranks = tuple(f"R{number}" for number in range(16))
+    tensors = tuple(Tensor(name, tuple((Term(rank),) for rank in ranks[:n]), n == 1) for name, n in (("A", 16), ("Z", 1)))
+    assert all(sorted(swap) == list(range(16)) for swap in symmetries(space_of(Einsum("many", ranks, (2,) * 16, tensors))))
+
+
 @pytest.mark.parametrize("objective", ["energy", "edp", "delay"])
 def test_nothing_is_lost_without_twins(objective, monkeypatch):
     space = space_of(convolution(2, 2, 3, 3, 4, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -117,8 +118,9 @@ def instances_used(level: Level, entry: LevelConstraints) -> tuple[int, int | No
             f"a parallelism constraint at {level.name}, which has no fan-out, would change nothing",
             "name the container whose fan-out is meant, or the innermost storage level for the share of all compute units",
         )
-    least = next((used for used in range(1, total + 1) if used / total >= entry.min_parallelism), total + 1)
-    most = max((used for used in range(1, total + 1) if used / total <= entry.max_parallelism), default=1)
+    instances = range(1, total + 1)
+    least = 1 + bisect_left(instances, entry.min_parallelism, key=lambda used: used / total)
+    most = max(1, bisect_right(instances, entry.max_parallelism, key=lambda used: used / total))
     return least, None if most == total else most
 
 

@@ -12,6 +12,8 @@ from stitchloop.read.document import YamlList, YamlMap
 
 LARGEST = 2**62
 """No size, count or factor may exceed this."""
+FARTHEST = 1e50
+"""Magnitudes of energies, bandwidths and the like: products of them and of counts stay far within double precision."""
 LONGEST = 1000
 """Characters of a name."""
 
@@ -137,7 +139,7 @@ class Field:
         self.fail(f"{self.shown()} where a word is needed", "write a word")
 
     def number(self, *, least: float | None = None, above: float | None = None, most: float | None = None) -> float:
-        """A finite number; a string is evaluated as an arithmetic expression."""
+        """A number of a size that can be calculated with; a string is evaluated as an arithmetic expression."""
         value = self._evaluated()
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(f"{self.shown()} where a number is needed", "write a number")
@@ -147,6 +149,8 @@ class Field:
             number = math.inf
         if not math.isfinite(number):
             self.fail(f"{self.shown()} where a finite number is needed", "write a finite number")
+        if number and not 1 / FARTHEST <= abs(number) <= FARTHEST:
+            self.fail(f"{self.shown()}", f"0 and magnitudes from {1 / FARTHEST:g} to {FARTHEST:g} are read")
         if least is not None and number < least:
             self.fail(f"{self.shown()}", f"at least {least:g} is needed")
         if above is not None and number <= above:

@@ -7,6 +7,7 @@ equal counts, so of spatial factors that it maps to each other one choice suffic
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,18 @@ from stitchloop.mapspace.space import Mapspace
 Swap = tuple[int, ...]
 """``swap[r]`` is the rank that takes the place of rank r."""
 
+TRIED = 10_000
+"""Swaps that are looked at; ten ranks of one size have 9,496."""
+
 
 def symmetries(space: Mapspace) -> list[Swap]:
-    """Every swap of ranks, several pairs at once included, that the mapspace cannot tell from no swap at all."""
+    """Swaps of ranks, several pairs at once included, that the mapspace cannot tell from no swap at all.
+
+    All of them but for Einsums of more than ten ranks of one size: to leave some out costs time, and no mapping.
+    """
     ranks, sizes = space.einsum.ranks, space.einsum.rank_sizes
     identity = tuple(range(len(ranks)))
-    return [swap for swap in _swaps(sizes, identity, 0) if swap != identity and _keeps(space, swap)]
+    return [swap for swap in islice(_swaps(sizes, identity, 0), TRIED) if swap != identity and _keeps(space, swap)]
 
 
 def _swaps(sizes: tuple[int, ...], swap: Swap, start: int) -> Iterator[Swap]:
