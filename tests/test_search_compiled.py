@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,12 @@ def test_arrays_of_another_kind_are_refused(arguments: list[Any], at: int, wrong
     with pytest.raises(TypeError, match="gather"):
         gather(*arguments)
     np.testing.assert_array_equal(arguments[3], before)
+
+
+def test_every_argument_is_needed(arguments: list[Any]) -> None:
+    for few in (arguments[1:], [*arguments, 1], arguments[:4] + arguments[5:]):
+        with pytest.raises((TypeError, struct.error, IndexError)):
+            gather(*few)
 
 
 def test_a_damaged_file_is_made_again(arguments: list[Any], folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 To import numba, and to load what it keeps on disk, takes longer than most searches. So numba only translates kernels
 (:mod:`stitchloop.search.translate`); the machine code of each is kept in a file, which LLVM's linker loads. It takes a block
-of words: numbers as they are, of arrays the addresses of NumPy's objects, whose types it checks.
+of words: the address of the tuple of arguments, where it finds NumPy's arrays and checks their types, and the numbers.
 
 The name of a file holds a digest of all that its machine code depends on: the kernel and what it calls, constants included,
 processor, Python and libraries.
@@ -32,9 +32,11 @@ R = TypeVar("R")
 LOCK = RLock()
 """Held while a kernel is made or linked."""
 
-ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p)
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)
 ENTRY_NAME = "entry"
 """What is called of a kernel's machine code; see :func:`stitchloop.search.translate.translate`."""
+REFUSED = -(2**63)
+"""What it returns when an argument is not the array that it should be."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,9 @@ class Kind:
     dtype: str
     dimensions: int = 0
 
-    @property
-    def word(self) -> str:
-        """How :mod:`struct` packs it."""
-        return "q" if self.dimensions else {"int64": "q", "float64": "d", "bool": "?7x"}[self.dtype]
+
+WORDS = {"int64": "q", "float64": "d", "bool": "?7x"}
+"""How :mod:`struct` packs numbers."""
 
 
 NUMBERS = {int: Kind("int64"), float: Kind("float64"), bool: Kind("bool")}
@@ -108,16 +109,15 @@ class kernel(Generic[P, R]):
 
 
 def _caller(name: str, entry: Callable[..., int], kinds: list[Kind]) -> Callable[..., Any]:
-    """A function that packs arguments of these kinds, after what arrays are known by, and calls machine code."""
-    arrays, ndarray = [kind.dimensions > 0 for kind in kinds], id(np.ndarray)
-    pack = struct.Struct("=q" + "".join(kind.word for kind in kinds)).pack
+    """A function that packs what machine code needs to find arguments of these kinds, and calls it."""
+    numbers, ndarray = [k for k, kind in enumerate(kinds) if not kind.dimensions], id(np.ndarray)
+    pack = struct.Struct("=qq" + "".join(WORDS[kinds[k].dtype] for k in numbers)).pack
 
     def call(*args: Any) -> int:
-        result = ctypes.c_int64()
-        block = pack(ndarray, *[id(value) if array else value for value, array in zip(args, arrays)])
-        if entry(ctypes.byref(result), block):
+        result = entry(pack(id(args), ndarray, *[args[k] for k in numbers]))
+        if result == REFUSED:
             raise TypeError(f"{name}: an argument is not an array of the type, dimensions and order that its annotation names")
-        return result.value
+        return result
 
     return call
 

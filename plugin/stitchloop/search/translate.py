@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,16 @@ from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.np.arrayobj import populate_array
 
-from stitchloop.search.compiled import ENTRY_NAME, Kind
+from stitchloop.search.compiled import ENTRY_NAME, REFUSED, Kind
 
-CLASS, DATA, DIMENSIONS, SHAPE, DTYPE, FLAGS = -1, 0, 1, 2, 5, 6
-"""Words of a NumPy array object, counted from the end of what every Python object has."""
-NUMBER = 1
-"""Likewise of its dtype; the number is the upper half of the word."""
+HEAD = object.__basicsize__ // 8
+"""Words that every Python object begins with; the last is the address of its class."""
+ITEMS = tuple.__basicsize__ // 8
+"""Words before those of a tuple's items; the first after the head is their number."""
+DATA, DIMENSIONS, SHAPE, DTYPE, FLAGS = (HEAD + k for k in (0, 1, 2, 5, 6))
+"""Words of a NumPy array."""
+NUMBER = HEAD + 1
+"""Word of a dtype; its upper half is the number of the type."""
 ORDERED = 0x101
 """Flags of an array: C-contiguous, and aligned."""
 
@@ -35,23 +40,27 @@ def dispatcher(function: Callable[..., Any]) -> Any:
 def translate(function: Callable[..., Any], kinds: Sequence[Kind]) -> list[bytes]:
     """Object files with the machine code of a function of such arguments, and with its entry.
 
-    The entry takes a place for the result and a block of words: the address of NumPy's class of arrays, then the arguments.
-    It returns 0, or 1 if an argument is not such an array.
+    The entry takes a block of words: the addresses of the tuple of arguments and of NumPy's class of arrays, then the numbers
+    among the arguments. It returns what the function does, or 0; or ``REFUSED``.
     """
-    own, arguments = dispatcher(function), tuple(_type_of(kind) for kind in kinds)
-    own.compile(arguments)
-    compiled, context = own.overloads[arguments], own.targetctx
+    own, types_ = dispatcher(function), tuple(_type_of(kind) for kind in kinds)
+    own.compile(types_)
+    compiled, context = own.overloads[types_], own.targetctx
     module = context.create_module(ENTRY_NAME)
-    signature = ir.FunctionType(ir.IntType(32), [WORD.as_pointer(), WORD.as_pointer()])
-    entry = ir.Function(module, signature, ENTRY_NAME)
+    entry = ir.Function(module, ir.FunctionType(WORD, [WORD.as_pointer()]), ENTRY_NAME)
     builder = ir.IRBuilder(entry.append_basic_block())
-    result, block = entry.args
-    values = [_value(context, builder, block, k, *each) for k, each in enumerate(zip(kinds, arguments), 1)]
-    callee = context.declare_function(module, compiled.fndesc)
-    status, returned = context.call_conv.call_function(builder, callee, compiled.signature.return_type, arguments, values)
-    if compiled.signature.return_type == types.int64:
-        builder.store(returned, result)
-    builder.ret(status.code)
+    (block,) = entry.args
+    arguments, ndarray = _words_at(builder, block, 0), _load(builder, block, 1)
+    _check(builder, _load(builder, arguments, HEAD), WORD(len(kinds)))
+    values, numbers = [], count(2)
+    for k, (kind, type_) in enumerate(zip(kinds, types_)):
+        if kind.dimensions:
+            values.append(_array(context, builder, _words_at(builder, arguments, ITEMS + k), ndarray, kind, type_))
+        else:
+            values.append(_number(context, builder, _load(builder, block, next(numbers)), type_))
+    callee, returned = context.declare_function(module, compiled.fndesc), compiled.signature.return_type
+    _, result = context.call_conv.call_function(builder, callee, returned, types_, values)
+    builder.ret(result if returned == types.int64 else WORD(0))
     library = context.codegen().create_library(ENTRY_NAME)
     library.enable_object_caching()
     library.add_ir_module(module)
@@ -68,36 +77,35 @@ def _load(builder: Any, words: Any, k: int) -> Any:
     return builder.load(cgutils.gep_inbounds(builder, words, k))
 
 
-def _value(context: Any, builder: Any, block: Any, k: int, kind: Kind, type_: Any) -> Any:
-    """An argument from its word of the block."""
-    word = _load(builder, block, k)
-    if kind.dimensions:
-        ndarray = _load(builder, block, 0)
-        return _array(context, builder, builder.inttoptr(word, WORD.as_pointer()), ndarray, kind, type_)
-    if kind.dtype == "float64":
+def _words_at(builder: Any, words: Any, k: int) -> Any:
+    """The words at the address that stands in word ``k``."""
+    return builder.inttoptr(_load(builder, words, k), WORD.as_pointer())
+
+
+def _check(builder: Any, found: Any, right: Any) -> None:
+    """End the entry unless the two are equal."""
+    with builder.if_then(builder.icmp_unsigned("!=", found, right), likely=False):
+        builder.ret(WORD(REFUSED))
+
+
+def _number(context: Any, builder: Any, word: Any, type_: Any) -> Any:
+    """A number from its word."""
+    if type_ == types.float64:
         return builder.bitcast(word, context.get_value_type(type_))
-    return builder.trunc(word, context.get_value_type(type_)) if kind.dtype == "bool" else word
+    return builder.trunc(word, context.get_value_type(type_)) if type_ == types.boolean else word
 
 
 def _array(context: Any, builder: Any, words: Any, ndarray: Any, kind: Kind, type_: Any) -> Any:
-    """The array whose NumPy object consists of ``words``; the function ends if it is not of its kind."""
-    head, dtype = object.__basicsize__ // 8, np.dtype(kind.dtype)
-
-    def check(found: Any, right: Any) -> None:
-        with builder.if_then(builder.icmp_unsigned("!=", found, right), likely=False):
-            builder.ret(ir.IntType(32)(1))
-
-    check(_load(builder, words, head + CLASS), ndarray)
-    check(builder.and_(_load(builder, words, head + DIMENSIONS), WORD(0xFFFFFFFF)), WORD(kind.dimensions))
-    check(builder.and_(_load(builder, words, head + FLAGS), WORD(ORDERED)), WORD(ORDERED))
-    dtype_words = builder.inttoptr(_load(builder, words, head + DTYPE), WORD.as_pointer())
-    check(builder.lshr(_load(builder, dtype_words, head + NUMBER), WORD(32)), WORD(dtype.num))
-    array = context.make_array(type_)(context, builder)
-    data = builder.inttoptr(_load(builder, words, head + DATA), array.data.type)
-    sizes = builder.inttoptr(_load(builder, words, head + SHAPE), WORD.as_pointer())
-    shape = [_load(builder, sizes, d) for d in range(kind.dimensions)]
-    strides = [WORD(dtype.itemsize)]
+    """The array whose object consists of ``words``, after checks that it is one of its kind."""
+    dtype = np.dtype(kind.dtype)
+    _check(builder, _load(builder, words, HEAD - 1), ndarray)
+    _check(builder, builder.and_(_load(builder, words, DIMENSIONS), WORD(0xFFFFFFFF)), WORD(kind.dimensions))
+    _check(builder, builder.and_(_load(builder, words, FLAGS), WORD(ORDERED)), WORD(ORDERED))
+    _check(builder, builder.lshr(_load(builder, _words_at(builder, words, DTYPE), NUMBER), WORD(32)), WORD(dtype.num))
+    array, sizes = context.make_array(type_)(context, builder), _words_at(builder, words, SHAPE)
+    shape, strides = [_load(builder, sizes, d) for d in range(kind.dimensions)], [WORD(dtype.itemsize)]
     for size in shape[:0:-1]:
         strides.insert(0, builder.mul(strides[0], size))
+    data = builder.inttoptr(_load(builder, words, DATA), array.data.type)
     populate_array(array, data, shape, strides, strides[-1], None)
     return array._getvalue()
