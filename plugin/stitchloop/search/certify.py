@@ -221,13 +221,13 @@ def _with_links(search: Search, found: Found, asked: int) -> Found:
     ``asked``: how many of the search's goals were asked for; the others break ties.
     """
     from stitchloop.search.linked import refine
-    from stitchloop.search.nest import build_mapping
+    from stitchloop.search.nest import FIRST, build_mapping
 
     name, space = search.names[0], search.space
-    full = search.under_full_count(found.stats)
+    full = search.under_full_count(found.stats, asked)
     outcome = full.run()
     mapping, stats = found.mapping, found.stats
-    if outcome.incumbent.index != search.incumbent.index:
+    if outcome.incumbent.index != FIRST:
         _, mapping, stats = refine(space, search.names, [found.mapping, build_mapping(space, outcome.incumbent)], search.deadline)
     better = replace(found, mapping=mapping, stats=stats, evaluated=found.evaluated + outcome.treated)
     value = value_of(name, stats)

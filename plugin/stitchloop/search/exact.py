@@ -57,7 +57,7 @@ from stitchloop.search import labels, scan
 from stitchloop.search.arrays import ENERGY, Plan
 from stitchloop.search.found import INTERRUPTED, TIME_LIMIT
 from stitchloop.search.machine import build_machine
-from stitchloop.search.nest import LAST, Incumbent, build_mapping, keep_sets
+from stitchloop.search.nest import FIRST, Incumbent, build_mapping, keep_sets
 from stitchloop.search.objectives import completed, counted_level, value_of
 from stitchloop.search.prices import rate_metrics
 from stitchloop.search.settle import Settler, workspace
@@ -76,6 +76,12 @@ WORK = 4_000_000
 
 ALONE = 100_000
 """Operations times nodes of a lattice up to which one thread is quicker than several, which wait for the interpreter."""
+
+LIGHT = 0.1
+"""What the energy of the computes weighs in words, where energy breaks ties of accesses."""
+
+ROUNDING = 2e-14
+"""Relative error of a price, at most: some sixty terms of one sign, each of a few operations."""
 
 THREADS = "stitchloop-search"
 """What the names of the search's threads begin with."""
@@ -161,6 +167,7 @@ class Search:
         ]
         self.goals = np.array((goals + [labels.NONE] * labels.GOALS)[: labels.GOALS], dtype=np.int64)
         primary = ENERGY if goals[0] < labels.GOAL_METRIC else goals[0] - labels.GOAL_METRIC
+        self.ties = primary != ENERGY and labels.GOAL_ENERGY in goals[1:2]
         leak = np.array([0.0 if level.is_fanout else level.energy.leak for level in architecture.levels])
         compute = space.einsum.computes * architecture.compute.energy.compute
         self.task = scan.Task(self.goals, len(resources), primary, compute, leak, float(space.einsum.computes))
@@ -175,11 +182,14 @@ class Search:
         self.open: list[tuple[int, int]] = []
         self.labels_made = 0
 
-    def under_full_count(self, stats: Stats) -> Search:
-        """A search of the same mapspace under the tool's full count, whose incumbent is this one's, of the figures ``stats``."""
-        memory = self.most_bytes / 2**20
-        other = Search(self.space, self.names, self.threads, self.deadline, memory, None, False, self.every, full=True)
-        other.incumbent = replace(self.incumbent, goals=other.goals_of(stats))
+    def under_full_count(self, stats: Stats, asked: int) -> Search:
+        """A search of the same mapspace under the tool's full count, from this one's incumbent, of the figures ``stats``.
+
+        Where accesses come first it stops at the ``asked`` goals: nearly all choices are equal in them.
+        """
+        memory, names = self.most_bytes / 2**20, self.names[:asked] if self.ties else self.names
+        other = Search(self.space, names, self.threads, self.deadline, memory, None, False, self.every, full=True)
+        other.incumbent = replace(self.incumbent, goals=other.goals_of(stats), index=FIRST)
         return other
 
     # -- what spatial factors settle ----------------------------------------------------------------------------------
@@ -261,13 +271,13 @@ class Search:
         """
         for k in self._order():
             self.surveyor.raise_bounds(self.surveys[k], self.incumbent.goals)
-            alive = self.surveys[k].alive(self.incumbent.goals)
+            alive = self.surveys[k].alive(self.incumbent)
             for block in self._blocks(k, alive[:TASTE]):
                 yield k, block
         for k in self._order():
-            alive = self.surveys[k].alive(self.incumbent.goals)
+            alive = self.surveys[k].alive(self.incumbent)
             for block in self._blocks(k, alive):
-                if no_later(self.surveys[k].bounds[block], self.incumbent.goals).any():
+                if no_later(self.surveys[k].bounds[block], self.incumbent.goals, self.incumbent.index != FIRST).any():
                     yield k, block
                 else:
                     self.surveys[k].waiting[block] = False
@@ -360,14 +370,21 @@ class Search:
             loosen(self.machine, plan, tables, survey.choices[c], self.surveyor.fanouts, nodes)
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
         for slides in (NEAREST, EXACT) if len(plan.slides) else (EXACT,):
-            least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
-            if least == np.inf:
-                bounds[:] = np.inf
-                return scan.EMPTY, None, None
-            sums[primary] = max(sums[primary], least)
-            labels.rate(scale, sums, sums[ENERGY], bounds)
-            if not found.could_yield_to(bounds, index):
-                return scan.DROPPED, None, None
+            if not self.ties or slides == EXACT or bounds[0] < found.goals[0]:
+                least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
+                if least == np.inf:
+                    bounds[:] = np.inf
+                    return scan.EMPTY, None, None
+                sums[primary] = max(sums[primary], least)
+                labels.rate(scale, sums, sums[ENERGY], bounds)
+                if not found.could_yield_to(bounds, index):
+                    return scan.DROPPED, None, None
+            if self.ties:
+                tied = self._tied(plan, tables, space, nodes, slides, scale, sums)
+                if not found.could_yield_to(tied, index):
+                    return scan.DROPPED, None, None
+                if slides == EXACT:
+                    bounds[:] = tied
         rate_metrics(self.machine, plan, tables.instances, tables.partition, self.eye, space.singles)
         if self.full:
             loops = walk(self.machine, plan, tables, space.singles, space.payments, space.slots).loops
@@ -380,6 +397,15 @@ class Search:
         if not survey.exact[c]:
             return scan.OPEN, *self._counted(survey, c, index, goals, nest.loops)
         return scan.OPEN if tuple(bounds) < tuple(goals) else scan.CLOSED, goals, nest.loops
+
+    def _tied(self, plan: Plan, tables: Any, space: Any, nodes: int, slides: int, scale: Any, sums: Any) -> Any:
+        """Bounds on the goals of nests that cost no more than ``sums`` in the primary metric; of all others, if it is exact."""
+        primary, weight = self.task.primary, LIGHT / max(scale.energy, 1.0)
+        mix = self.eye[primary] + weight * self.eye[ENERGY]
+        both = scan.price(self.machine, plan, tables, space, mix, nodes, slides, space.slots)
+        energy, tied = (both * (1.0 - ROUNDING) - sums[primary]) / weight, np.zeros(labels.GOALS)
+        labels.rate(scale, sums, max(sums[ENERGY], energy), tied)
+        return tied
 
     def _raise_cycles(
         self, plan: Plan, tables: Any, space: Any, nodes: int, scale: Any, sums: Any, bounds: Any, found: Incumbent, index: int
@@ -409,7 +435,8 @@ class Search:
         goals = np.zeros(labels.GOALS)
         for g, name in enumerate(self.names):
             value = value_of(name, stats) * (1e12 if name == "edp" else 1.0)
-            goals[g] = value if self.goals[g] == labels.GOAL_CYCLES else labels.rounded(value)
+            as_goal = labels.whole if self.goals[g] >= labels.GOAL_METRIC else labels.rounded
+            goals[g] = value if self.goals[g] == labels.GOAL_CYCLES else as_goal(value)
         return goals
 
     def _take(self, k: int, block: Any, result: Any) -> None:
@@ -505,4 +532,4 @@ class Search:
         return True
 
 
-__all__ = ["BLOCK", "LAST", "Outcome", "Search"]
+__all__ = ["BLOCK", "Outcome", "Search"]

@@ -13,7 +13,8 @@ from stitchloop.search.spatial import SpatialChoice, lay_out
 
 KeepSets = tuple[frozenset[str], ...]
 
-LAST = 1 << 62
+FIRST, LAST = -1, 1 << 62
+"""Numbers before and after those of all nests."""
 
 
 @dataclass

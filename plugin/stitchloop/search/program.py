@@ -127,9 +127,10 @@ class Program:
 
 
 class _Builder:
-    def __init__(self, space: Mapspace, transfers: Transfers) -> None:
+    def __init__(self, space: Mapspace, transfers: Transfers, at_once: frozenset[str]) -> None:
         einsum = space.einsum
         self.space, self.transfers = space, transfers
+        self.at_once = [tensor.name in at_once for tensor in einsum.tensors]
         self.sizes = einsum.rank_sizes
         self.ranks = einsum.ranks
         self.tensors = len(einsum.tensors)
@@ -204,10 +205,10 @@ class _Builder:
         key = ("leave", level, unpaid)
         if key in self.memo:
             return self.memo[key]
-        kept = self.transfers.kept
-        begun = tuple(n + (level in kept[t][:-1]) for t, n in enumerate(unpaid))
+        begins = [level in kept[:-1] for kept in self.transfers.kept]
+        begun = tuple(n + (begins[t] and not self.at_once[t]) for t, n in enumerate(unpaid))
         source = self.start(level + 1, begun)
-        pays = []
+        pays = [self.pay(t, 1, level + 1) for t, own in enumerate(begins) if own and self.at_once[t]]
         for t, fanout in enumerate(self.transfers.late):
             if fanout == level + 1:
                 q = self.transfers.computed(t)
@@ -315,11 +316,14 @@ class _Builder:
         return number
 
 
-def build_program(space: Mapspace, keeps: Sequence[frozenset[str]]) -> Program:
-    """The program of a mapspace for fixed keep sets (one per level, inner to outer)."""
+def build_program(space: Mapspace, keeps: Sequence[frozenset[str]], at_once: frozenset[str] = frozenset()) -> Program:
+    """The program of a mapspace for fixed keep sets (one per level, inner to outer).
+
+    Tensors in ``at_once`` never rest: they are paid where a level that keeps them ends.
+    """
     einsum = space.einsum
     transfers = Transfers.of(space, keeps)
-    builder = _Builder(space, transfers)
+    builder = _Builder(space, transfers, at_once)
     root = builder.start(0, (0,) * len(einsum.tensors))
     pays = list(builder.pays)
     return Program(

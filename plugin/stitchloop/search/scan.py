@@ -67,7 +67,7 @@ def rate_floors(task: Task, choices: Any, constants: Any, floors: Any, bounds: A
         elif goal == GOAL_EDP:
             bounds[:, g] = rounded_down(energy * cycles)
         elif goal >= GOAL_METRIC:
-            bounds[:, g] = rounded_down(constants[:, goal - GOAL_METRIC] + floors[:, goal - GOAL_METRIC])
+            bounds[:, g] = np.ceil(rounded_down(constants[:, goal - GOAL_METRIC] + floors[:, goal - GOAL_METRIC]))
 
 
 def rounded_down(numbers: Any) -> Any:

@@ -10,17 +10,18 @@ import numpy as np
 
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import scan
-from stitchloop.search.arrays import ENERGY, Machine, Plan
+from stitchloop.search.arrays import Machine, Plan
 from stitchloop.search.constants import different_tiles, settle_tensor
 from stitchloop.search.floors import fanouts_outside, possible_loops, raise_floors, surely_filled
 from stitchloop.search.labels import GOALS
 from stitchloop.search.machine import build_plan, build_tables
-from stitchloop.search.nest import KeepSets
+from stitchloop.search.nest import FIRST, Incumbent, KeepSets
+from stitchloop.search.outermost import Outermost
 from stitchloop.search.program import build_program
 
 
-def no_later(bounds: Any, goals: Any) -> Any:
-    """Which rows of ``bounds`` are lexicographically no higher than ``goals``."""
+def no_later(bounds: Any, goals: Any, ties: bool = True) -> Any:
+    """Which rows of ``bounds`` are lexicographically lower than ``goals`` or, with ``ties``, equal."""
     below: Any = np.zeros(len(bounds), dtype=np.bool_)
     equal: Any = np.ones(len(bounds), dtype=np.bool_)
     for column, goal in zip(bounds.T, goals):
@@ -28,7 +29,7 @@ def no_later(bounds: Any, goals: Any) -> Any:
         equal &= column == goal
         if not equal.any():
             break
-    return below | equal
+    return below | equal if ties else below
 
 
 @dataclass
@@ -60,9 +61,9 @@ class Surveyed:
         """Lower bound of the first goal over what waits."""
         return float(self.bounds[self.waiting, 0].min(initial=np.inf))
 
-    def alive(self, goals: Any) -> Any:
-        """Choices not handed out yet that may precede ``goals``, in order of their bounds; those that may not wait no more."""
-        self.waiting &= no_later(self.bounds, goals)
+    def alive(self, found: Incumbent) -> Any:
+        """Choices not handed out yet that may precede ``found``, in order of their bounds; those that may not wait no more."""
+        self.waiting &= no_later(self.bounds, found.goals, found.index != FIRST)
         alive = np.nonzero(self.waiting & ~self.running)[0]
         return alive[np.lexsort((self.bounds[alive, 1], self.bounds[alive, 0]))]
 
@@ -76,6 +77,9 @@ class Surveyor:
     def __init__(self, space: Mapspace, machine: Machine, task: scan.Task, full: bool = False) -> None:
         self.space, self.machine, self.task, self.full = space, machine, task, full
         self.fanouts = fanouts_outside(space)
+        self.names = [tensor.name for tensor in space.einsum.tensors]
+        self.outermost = Outermost(space, machine, task, full)
+        self.counted = slice(1 + task.resources, machine.buffer_metric)
         self.plans: dict[KeepSets, Plan] = {}
         self.fitting: dict[Any, Any] = {}
 
@@ -100,6 +104,10 @@ class Surveyor:
                     parts[key] = settle_tensor(self.machine, plan, self._still(plan), key[0], choices, filled)[:3]
             own = [parts[key] for key in keys]
             constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
+            tensors, words = self.outermost.floor(keeps)
+            m, rest = self.outermost.metric, [part for (t, _), part in zip(keys, own) if self.names[t] not in tensors]
+            floors[:, m] = np.maximum(floors[:, m], words + sum(part[1][:, m] for part in rest))
+            floors[:, self.counted] = np.ceil(floors[:, self.counted])
             exact = np.logical_and.reduce([part[2] for part in own]) & (not self.full)
             if self.full:
                 constants[(choices[:, 0] > 1).any(axis=1)] = 0.0
@@ -121,7 +129,7 @@ class Surveyor:
     def raise_bounds(self, survey: Surveyed, goals: Any) -> None:
         """Raise floors and bounds where they may still precede ``goals``."""
         alive = np.nonzero(no_later(survey.bounds, goals))[0]
-        if len(alive) and self.task.primary == ENERGY:
+        if len(alive):
             plan, choices, floors = self.plan(survey.keeps), survey.choices[alive], survey.floors[alive]
             filled = surely_filled(self.machine, plan, choices, self.fanouts) if self.full else None
             raise_floors(
