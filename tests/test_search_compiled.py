@@ -87,6 +87,15 @@ def test_every_argument_is_needed(arguments: list[Any]) -> None:
             gather(*few)
 
 
+def test_arguments_are_annotated_with_what_they_are() -> None:
+    @kernel
+    def careless(numbers: Any) -> int:
+        return 0
+
+    with pytest.raises(TypeError, match="annotated typing.Any"):
+        careless(np.zeros(1))
+
+
 def test_a_damaged_file_is_made_again(arguments: list[Any], folder: Path) -> None:
     assert fresh()(*arguments) == 8
     (kept,) = folder.iterdir()

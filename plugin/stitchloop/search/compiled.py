@@ -101,11 +101,19 @@ class kernel(Generic[P, R]):
         with LOCK:
             if self._run is None:
                 hints = get_type_hints(self.function, include_extras=True)
-                kinds = [NUMBERS.get(hint) or get_args(hint)[1] for key, hint in hints.items() if key != "return"]
+                kinds = [_kind(hint) for key, hint in hints.items() if key != "return"]
                 name = f"{self.function.__name__}-{_digest(self.function, kinds)}"
                 objects = _kept(name) or _made(self.function, kinds, name)
                 self._run = _caller(name, ENTRY(_linked(name, objects)), kinds)
             return self._run
+
+
+def _kind(hint: Any) -> Kind:
+    """What an annotation of a kernel's argument says."""
+    known = NUMBERS.get(hint) or next((own for own in get_args(hint) if isinstance(own, Kind)), None)
+    if known is None:
+        raise TypeError(f"an argument of a kernel is annotated {hint}, which is no number and none of the arrays of this module")
+    return known
 
 
 def _caller(name: str, entry: Callable[..., int], kinds: list[Kind]) -> Callable[..., Any]:
