@@ -92,7 +92,7 @@ def test_arguments_are_annotated_with_what_they_are() -> None:
     def careless(numbers: Any) -> int:
         return 0
 
-    with pytest.raises(TypeError, match="annotated typing.Any"):
+    with pytest.raises(TypeError, match="is annotated"):
         careless(np.zeros(1))
 
 
