@@ -128,7 +128,7 @@ def test_statistics_of_a_quantity() -> None:
         ('\n{"id": 1, "problem": {}, "mapping": [], "expected": 3}', "cases.jsonl:2: `expected` is no object"),
         ('{"id": 1, "problem": {}, "mapping": [], "expected": {}}', "neither `arch` nor `arch_yaml`"),
         ('{"id": 1, "problem": {}, "mapping": [], "expected": {}, "arch": "../../x.yaml"}', "leads out of"),
-        ('{"id": 1, "problem": {}, "mapping": [], "expected": {}, "arch": "none.yaml"}', "cannot be read"),
+        ('{"id": 1, "problem": {}, "mapping": [], "expected": {}, "arch": "none.yaml"}', "no such file"),
         ('{"id": 1, "problem": {}, "mapping": [], "expected": {}, "arch_yaml": "a: [", "ert_yaml": "b: 1"}', "1, architecture"),
         ("[" * 100000, "no JSON"),
         ('{"id": NaN}', "NaN is no number"),
@@ -186,3 +186,49 @@ def test_engine_on_path_gives_the_figures(
     status, out, err = run(write_cases(tmp_path / "cases.jsonl", cases), "--engine", "timeloop")
     assert status == 0, err
     assert "4 cases against timeloop-model" in out
+
+
+def test_outputs_go_over_no_cases(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    """``--dump`` wrote our figures over the reference's own, after all cases had been run."""
+    path = write_cases(tmp_path / "validation.json", some_cases(2))
+    before = path.read_bytes()
+    for switches in (("--dump", path), ("-o", tmp_path)):
+        status, _, err = run(path, *switches)
+        assert (status, err) == (2, f"error: {path}: this output would overwrite an input file; name another folder with -o\n")
+    assert path.read_bytes() == before
+    assert run(path, "-o", path / "below")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"problem": "x"}, ": problem: 'x' where a mapping is needed"),
+        ({"mapping": {"type": "fused", "nodes": [5]}, "id": 7}, "case 7: mapping.nodes[0]: 5 where a mapping is needed"),
+        ({"arch": "nowhere.yaml", "arch_yaml": None}, "`arch: nowhere.yaml`: no such file"),
+        ({"arch": "a\0b", "arch_yaml": None}, "leads out of"),
+        ({"id": "\ud800"}, "no JSON"),
+        ({"expected": {"valid": True, "cycles": float("inf")}}, "no JSON: Infinity is no number"),
+    ],
+)
+def test_a_bad_case_is_named_with_its_file(
+    change: dict[str, Any], words: str, run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = write_cases(tmp_path / "cases.jsonl", [some_cases(1)[0] | change])
+    status, _, err = run(path, "-o", tmp_path / "out")
+    assert status == 2
+    assert err.startswith(f"error: {path}")
+    assert words in err
+
+
+def test_numbers_beyond_double_precision_are_none(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(some_cases(1)[0] | {"expected": {"valid": True, "cycles": 5}}).replace(": 5}", ": 1e999}"))
+    assert "1e999 is no number" in run(path)[2]
+
+
+def test_markup_in_an_id_is_shown_as_it_stands(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    wrong = next(case for case in some_cases() if case["expected"]["valid"])
+    wrong["expected"]["cycles"] += 1
+    status, out, _ = run(write_cases(tmp_path / "cases.jsonl", [wrong | {"id": "[bold]x[/nope]"}]))
+    assert status == 1
+    assert out.count("[bold]x[/nope]") >= 2

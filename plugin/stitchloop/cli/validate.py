@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stitchloop.cli.options import given_path
-from stitchloop.errors import InputError
 from stitchloop.text import counted
 
 if TYPE_CHECKING:
@@ -48,25 +47,25 @@ def validate(
     Example: stitchloop validate tests/data/single/cases.jsonl.gz -o out
     """
     from stitchloop.cli.options import console
+    from stitchloop.validate.report import NAMES, write_report
     from stitchloop.validate.run import run_cases, write_dump
     from stitchloop.validate.summary import summarise
+    from stitchloop.write.files import check_folder, refuse_inputs
 
+    for path in (*([dump] if dump is not None else ()), *([output / name for name in NAMES] if output is not None else ())):
+        check_folder(path.parent)
+        refuse_inputs(path.parent, [path.name], [cases])
     with _progress() as advance:
         results = run_cases(cases, engine=engine, convention=convention, advance=advance)
     reference = "timeloop-model" if engine == "timeloop" else f"the figures in {cases.name}"
     summary = summarise(results, reference)
-    try:
-        if dump is not None:
-            write_dump(results, dump)
-        if output is not None:
-            from stitchloop.validate.report import write_report
-
-            write_report(summary, results, output)
-    except OSError as error:
-        raise InputError(error.filename, f"cannot be written: {error.strerror}", "name a place that can be written") from None
+    if dump is not None:
+        write_dump(results, dump)
+    if output is not None:
+        write_report(summary, results, output)
     show(summary, console())
     if output is not None:
-        typer.echo(f"validation.json and validation.html are in {output}")
+        typer.echo(f"wrote {', '.join(NAMES)} to {output}")
     if not summary.is_exact:
         raise typer.Exit(1)
 

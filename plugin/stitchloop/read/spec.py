@@ -228,7 +228,7 @@ def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sect
     loader: Any = None
     for item in inputs:
         if isinstance(item, Mapping):
-            _note(Field(item, file="<input>"), sections)
+            _note(Field(item), sections)
             continue
         name, text = (item.name, item.text) if isinstance(item, Source) else (str(item), read_text(Path(item), str(item)))
         if not isinstance(item, Source):

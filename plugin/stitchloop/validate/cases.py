@@ -6,10 +6,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from stitchloop.errors import InputError, Place
+from stitchloop.read.fields import Field
 
 
 def read_cases(path: Path) -> Iterator[dict[str, Any]]:
@@ -31,8 +33,12 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(path, f"cannot be read: {reason}", "give a .jsonl or .jsonl.gz file of reference cases") from None
 
 
-def _refuse(constant: str) -> None:
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
+
+
+def _finite(text: str) -> float:
+    return float(text) if isfinite(float(text)) else _refuse(text)
 
 
 def _open(path: Path) -> TextIO:
@@ -41,11 +47,13 @@ def _open(path: Path) -> TextIO:
 
 def _case(line: str, place: Place) -> dict[str, Any]:
     try:
-        case = json.loads(line, parse_constant=_refuse)
+        case = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+        if "\\ud" in line.lower():
+            json.dumps(case, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise InputError(place, f"no JSON: {error}", "write one JSON object a line") from None
     if not isinstance(case, dict):
-        raise InputError(place, f"a {type(case).__name__}", "write one JSON object a line")
+        raise InputError(place, f"{Field(case).shown()} where an object is needed", "write one JSON object a line")
     for key in ("id", "problem", "mapping", "expected"):
         if key not in case:
             raise InputError(place, f"the case has no `{key}`", "a case has id, problem, mapping and expected")

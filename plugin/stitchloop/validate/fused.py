@@ -12,7 +12,7 @@ from stitchloop.read.looptree import read_fused_mapping, read_workload
 from stitchloop.validate.result import CaseResult, Difference, compare
 
 
-def run_fused_case(case: Mapping[str, Any], convention: Convention = "looptree") -> CaseResult:
+def run_fused_case(case: Mapping[str, Any], convention: Convention = "looptree", file: str = "<input>") -> CaseResult:
     """Evaluate a case and compare with LoopTree's figures.
 
     LoopTree reads a buffer's capacity at one sample point. Where the blocks of a buffer differ in size, a recorded capacity
@@ -23,13 +23,15 @@ def run_fused_case(case: Mapping[str, Any], convention: Convention = "looptree")
     case : mapping
         ``id``, ``problem``, ``mapping`` and ``expected`` with ``capacity``, ``reads``, ``writes`` and ``ops``.
     convention : {'looptree', 'sound'}
+    file : str
+        Where the case stands, for messages.
 
     Raises
     ------
     InputError
         When the case cannot be read.
     """
-    document = Field({"problem": case["problem"], "mapping": case["mapping"]}, file=f"case {case['id']}")
+    document = Field({"problem": case["problem"], "mapping": case["mapping"]}, file=f"{file}: case {case['id']}")
     workload = read_workload(document.need("problem"))
     mapping = read_fused_mapping(document.need("mapping"), workload)
     start = time.perf_counter()

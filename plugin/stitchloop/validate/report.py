@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from stitchloop.validate.result import CaseResult
 from stitchloop.validate.summary import Summary
+from stitchloop.write.files import to_json, write_files
+
+NAMES = ("validation.json", "validation.html")
 
 
 def write_report(summary: Summary, results: Sequence[CaseResult], folder: Path) -> list[Path]:
     """Write both files into ``folder``, which is made when missing; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    document, page = folder / "validation.json", folder / "validation.html"
-    document.write_text(json.dumps(summary.as_json(), indent=2) + "\n", encoding="utf-8")
-    page.write_text(render_page(summary, results), encoding="utf-8")
-    return [document, page]
+    return write_files(folder, dict(zip(NAMES, (to_json(summary.as_json()), render_page(summary, results)), strict=True)))
 
 
 def render_page(summary: Summary, results: Sequence[CaseResult]) -> str:

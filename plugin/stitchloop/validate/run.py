@@ -10,6 +10,7 @@ from typing import Any, Literal
 from stitchloop.errors import InputError
 from stitchloop.validate.cases import is_fused, read_cases
 from stitchloop.validate.result import CaseResult
+from stitchloop.write.files import write_files
 
 Engine = Literal["reference", "timeloop"]
 Convention = Literal["tool", "clean"]
@@ -54,7 +55,7 @@ def _results(
         if is_fused(case):
             if engine == "timeloop":
                 raise InputError(path, f"case {case['id']} is fused", "timeloop-model evaluates single Einsums only")
-            yield _fused(case, convention)
+            yield _fused(case, path, convention)
         elif engine == "timeloop":
             yield single.run(case, timeloop.evaluate(single.read(case)))
         else:
@@ -62,15 +63,13 @@ def _results(
         advance()
 
 
-def _fused(case: dict[str, Any], convention: Convention) -> CaseResult:
+def _fused(case: dict[str, Any], path: Path, convention: Convention) -> CaseResult:
     from stitchloop.validate.fused import run_fused_case
 
-    return run_fused_case(case) if convention == "tool" else run_fused_case(case, convention="sound")
+    return run_fused_case(case, "looptree" if convention == "tool" else "sound", str(path))
 
 
 def write_dump(results: Sequence[CaseResult], path: Path) -> None:
     """One line per case: ``{"id": ..., "got": {...}}``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as lines:
-        for result in results:
-            lines.write(json.dumps({"id": result.id, "got": result.got}) + "\n")
+    lines = (json.dumps({"id": result.id, "got": result.got}) + "\n" for result in results)
+    write_files(path.parent, {path.name: "".join(lines)})

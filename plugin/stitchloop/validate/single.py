@@ -11,6 +11,7 @@ from stitchloop.architecture import Architecture
 from stitchloop.errors import InputError, InvalidMapping
 from stitchloop.mapping import Mapping
 from stitchloop.model import CLEAN, TIMELOOP, Evaluator
+from stitchloop.read.files import read_text
 from stitchloop.stats import LevelStats, Stats
 from stitchloop.validate.result import CaseResult, Difference, compare
 from stitchloop.workload import Einsum
@@ -42,7 +43,10 @@ class SingleCases:
         name = f"{self.path}: case {case['id']}"
         arch, ert = (self._text(case, key, name) for key in ("arch", "ert"))
         document = {"problem": case["problem"], "mapping": case["mapping"]}
-        spec = load_spec([Source(f"{name}, architecture", arch), Source(f"{name}, ERT", ert), document])
+        try:
+            spec = load_spec([Source(f"{name}, architecture", arch), Source(f"{name}, ERT", ert), document])
+        except InputError as error:
+            raise error.within([name]) from None
         if spec.architecture is None or spec.workload is None or spec.mapping is None:
             raise InputError(name, "architecture, problem or mapping is missing", "a case has all three")
         require_energy(spec.architecture)
@@ -87,13 +91,10 @@ class SingleCases:
             raise InputError(name, f"neither `{key}` nor `{key}_yaml`", "name a file beside the cases, or give its text")
         if file not in self._texts:
             folder = self.path.parent.resolve()
-            path = (folder / file).resolve()
-            if not path.is_relative_to(folder):
+            path = folder / file
+            if "\0" in file or not path.resolve().is_relative_to(folder):
                 raise InputError(name, f"`{key}: {file}` leads out of {folder}", "name a file beside the cases")
-            try:
-                self._texts[file] = path.read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:
-                raise InputError(name, f"`{key}: {file}` cannot be read: {error}", "name a file beside the cases") from None
+            self._texts[file] = read_text(path, f"{name}, `{key}: {file}`")
         return self._texts[file]
 
 
