@@ -31,7 +31,7 @@ def read(tmp_path, text):
 def screen(parts) -> str:
     from rich.console import Console
 
-    console = Console(width=150, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=150, record=True, markup=False, file=open("/dev/null", "w"))  # noqa: SIM115
     for part in parts:
         console.print(part)
     return console.export_text()

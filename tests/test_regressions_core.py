@@ -224,3 +224,45 @@ def test_sizes_beyond_counting_are_refused_at_once(
     error = capsys.readouterr().err
     assert f"{problem}: {words}" in error
     assert "are mapped" in error
+
+
+def test_names_like_markup_are_shown_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A level called ``[/b]`` ended in a traceback of the terminal library, after the search."""
+    files = []
+    for path in (ARCH, str(Path(ARCH).with_suffix(".ERT.yaml")), GEMM, MAPPING):
+        files.append(tmp_path / Path(path).name)
+        text = Path(path).read_text().replace("name: GLB", "name: '[/b]'").replace(".GLB[", ".[/b][")
+        files[-1].write_text(text.replace("name: A,", "name: '[bold]',").replace("[A, B, Z]", "['[bold]', B, Z]"))
+    out = str(tmp_path / "out")
+    for command, given in (("map", files[:3]), ("model", files)):
+        switches = ("--diagnostics", "--pareto", "energy,accesses-[/b]") if command == "map" else ()
+        assert run(monkeypatch, command, *map(str, given), *switches, "-o", out) == 0
+        shown = capsys.readouterr().out
+        assert "[/b]" in shown
+        assert "[bold]:" in shown
+
+
+def test_control_signs_reach_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = tmp_path / "gemm.yaml"
+    for old, new in (("name: gemm", 'name: "a\\e[2J"'), ("version: 0.4", '"\\e[2J": 0')):
+        problem.write_text(Path(GEMM).read_text().replace(old, new))
+        assert run(monkeypatch, "map", ARCH, str(problem), "-o", str(tmp_path / "out")) == 2
+        assert "\x1b" not in capsys.readouterr().err
+
+
+def test_names_in_quotes_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused work whose names stood in quotes was searched and then could not be written."""
+    from stitchloop.content import resolve
+
+    written = []
+    for quote in ("", "'"):
+        problem = tmp_path / "pair.yaml"
+        text = resolve("problems/attention/bert_base").read_text()
+        problem.write_text(text.replace("Scores", f"{quote}Scores{quote}").replace("name: S,", f"name: {quote}S{quote},"))
+        assert run(monkeypatch, "map", "nvdla_like", str(problem), "-o", str(tmp_path / "out")) == 0
+        written.append([(tmp_path / "out" / name).read_text() for name in ("fused-problem.yaml", "fused-mapping.yaml")])
+    assert written[0] == written[1]

@@ -16,6 +16,7 @@ from stitchloop.text import counted
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 NEARLY, LESS = 0.01, 0.8
 """A grouping that takes so much more time and less than this share of the traffic is worth naming beside the fastest."""
@@ -204,15 +205,17 @@ def _boundary_entry(boundary: Boundary) -> dict[str, Any]:
 
 def summary(evaluated: Evaluated, unfused: Performance, light: SpeedOfLight) -> list[RenderableType]:
     """One screen: the groups, why each begins where it does, what crosses DRAM, and totals."""
-    from rich.markup import escape
+    from rich.text import Text
 
     stitching, performance = evaluated.stitching, evaluated.performance
     merged = " ".join("{" + " ".join(node) + "}" for node in stitching.nodes if len(node) > 1)
     sizes = " ".join(f"{rank}={size}" for rank, size in stitching.cascade.sizes.items())
     lines: list[RenderableType] = [
-        f"[bold]{escape(stitching.cascade.name)}[/] on [bold]{escape(performance.machine.name)}[/], strategy "
-        f"[bold]{stitching.strategy}[/]: {counted(len(stitching.groups), 'group')} of {counted(len(stitching.order), 'Einsum')}  "
-        f"({sizes})",
+        Text.assemble(
+            *((stitching.cascade.name, "bold"), " on ", (performance.machine.name, "bold"), ", strategy "),
+            (stitching.strategy, "bold"),
+            f": {counted(len(stitching.groups), 'group')} of {counted(len(stitching.order), 'Einsum')}  ({sizes})",
+        ),
         f"order: {'changed, ' + ' '.join(stitching.order) if stitching.reordered else 'as given'}"
         + (f"; merged over a shared input: {merged}" if merged else ""),
         _group_table(evaluated),
@@ -286,7 +289,9 @@ def _tiling(group: GroupCost) -> str:
     return f"{plan.kind}{f' {tile} x{plan.tiles}' if plan.tiles > 1 else ''}{spilled}{state}"
 
 
-def _totals(performance: Performance, unfused: Performance, light: SpeedOfLight) -> str:
+def _totals(performance: Performance, unfused: Performance, light: SpeedOfLight) -> Text:
+    from rich.text import Text
+
     width = performance.machine.word_bytes
     volume, before = performance.volume, unfused.volume
     cut = before.between_einsums / volume.between_einsums if volume.between_einsums else float("inf")
@@ -296,12 +301,13 @@ def _totals(performance: Performance, unfused: Performance, light: SpeedOfLight)
     )
     energy = sum(performance.energy_pj.values())
     source = "" if performance.machine.energy_source else " (no energy table)"
-    return (
-        f"[bold]layer: {seconds_text(performance.seconds)}[/], {_times(unfused, performance)} unfused"
+    return Text.assemble(
+        (f"layer: {seconds_text(performance.seconds)}", "bold"),
+        f", {_times(unfused, performance)} unfused"
         f"{'' if unfused.shortfalls else f' ({seconds_text(unfused.seconds)})'}; speed of light {seconds_text(light.seconds)}; "
         f"computing {seconds_text(performance.compute_seconds)}, moving {seconds_text(performance.dram_seconds)}\n"
         f"DRAM: {bytes_text(volume.total * width)} = {parts}; without weights 1/{cut:.1f} of unfused\n"
-        f"energy: {energy_text(energy)}{source}" + (f" = {_energy_parts(performance)}" if energy else "")
+        f"energy: {energy_text(energy)}{source}" + (f" = {_energy_parts(performance)}" if energy else ""),
     )
 
 

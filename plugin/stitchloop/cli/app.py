@@ -59,9 +59,10 @@ def _leave(status: int) -> None:
 
 def _fail(sentence: str, status: int) -> NoReturn:
     from stitchloop.cli.streams import steady_streams
+    from stitchloop.text import printable
 
     with steady_streams():
-        print(f"error: {sentence}", file=sys.stderr)
+        print(f"error: {printable(sentence)}", file=sys.stderr)
     sys.exit(status)
 
 

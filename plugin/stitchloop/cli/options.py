@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stitchloop.errors import InputError
+from stitchloop.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,14 +76,14 @@ def read_spec(files: list[Path], settings: list[str] | None, frontend_compatible
 
 def show_warnings(sentences: tuple[str, ...]) -> None:
     for sentence in sentences:
-        typer.echo(f"warning: {sentence}", err=True)
+        typer.echo(f"warning: {printable(sentence)}", err=True)
 
 
 def console(stderr: bool = False) -> Console:
-    """The screen; 110 columns where the output is no terminal."""
+    """The screen; 110 columns where the output is no terminal. Names from inputs are shown as they are, brackets and all."""
     import sys
 
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 110)
+    return Console(stderr=stderr, highlight=False, markup=False, width=None if stream.isatty() else 110)

@@ -172,7 +172,6 @@ def _by_tensor(stats: FusedStats, target: int, level: Level) -> dict[str, dict[s
 def _shown(
     workload: Workload, mapping: FusedMapping, stats: FusedStats, levels: dict[int, Level], document: dict[str, Any]
 ) -> tuple[RenderableType, ...]:
-    from rich.markup import escape
     from rich.table import Table
 
     names = {target: level.name for target, level in levels.items()}
@@ -200,4 +199,4 @@ def _shown(
             lines.append(f"    {reason}")
     lines += stats.notes
     lines += [f"LoopTree: {remark}" for remark in unfaithful(workload, mapping)]
-    return escape(format_loop_nest(workload, mapping, names)), table, escape("\n".join(lines))
+    return format_loop_nest(workload, mapping, names), table, "\n".join(lines)

@@ -133,7 +133,9 @@ class Field:
         if isinstance(self.value, str):
             if len(self.value) > LONGEST:
                 self.fail(f"{len(self.value)} characters where a word is needed", "write a word")
-            return self.value
+            if not "".join(self.value.split()).isprintable():
+                self.fail(f"{self.shown()} where a word is needed", "write a word without control characters")
+            return str(self.value)
         if isinstance(self.value, int | float) and not isinstance(self.value, bool) and abs(self.value) <= LARGEST:
             return str(self.value)
         self.fail(f"{self.shown()} where a word is needed", "write a word")

@@ -31,7 +31,7 @@ class Summary:
         from rich.console import Console
 
         stream = io.StringIO()
-        self.show(Console(file=stream, width=110, no_color=True, force_terminal=False))
+        self.show(Console(file=stream, width=110, no_color=True, force_terminal=False, markup=False))
         return stream.getvalue()
 
     def show(self, console: Console) -> None:
