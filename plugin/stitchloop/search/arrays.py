@@ -99,6 +99,8 @@ class Tables(NamedTuple):
     value: Any
     """int64[ranks, *]."""
     stride: Any
+    pairs: Any
+    """int64[ranks, *]: pairs of a divisor and a proper multiple of it, those of the first divisors of an axis."""
     successor: Any
     """int64[ranks, primes, *]: index of ``value * prime``, or -1."""
     inner: Any

@@ -9,11 +9,14 @@ import numpy as np
 from stitchloop.search.arrays import INF, Machine, Plan, Tables
 from stitchloop.search.compiled import Flags1, Flags2, Floats1, Floats2, Floats3, Ints1, Ints2, Ints3, inner, kernel
 
+BLOCK = 256
+"""Least nodes of a block, if there are as many."""
+
 
 @kernel
 def lay_lattice(
     spatial: Ints2, size: Ints1, divisors: Ints2, divisor_count: Ints1, primes: Ints2, axes: Ints1, inside: Floats2,
-    count: Ints1, stride: Ints1, value: Ints2, successor: Ints3, extent: Floats2, trips: Floats1, cycles: Floats1,
+    count: Ints1, stride: Ints1, value: Ints2, pairs: Ints2, successor: Ints3, extent: Floats2, trips: Floats1, cycles: Floats1,
 ) -> int:  # fmt: skip
     """Factors inside levels, axes, extents and trips under the factors ``spatial[levels, ranks]``; the number of nodes."""
     nodes, total, last = 1, 1.0, spatial.shape[0]
@@ -33,6 +36,11 @@ def lay_lattice(
                 for j in range(i + 1, own):
                     if value[r, j] == value[r, i] * primes[r, q]:
                         successor[r, q, i] = j
+        pairs[r, 0] = 0
+        for i in range(own):
+            pairs[r, i + 1] = pairs[r, i]
+            for j in range(i + 1, own):
+                pairs[r, i + 1] += value[r, j] % value[r, i] == 0
         count[r], stride[r] = own, nodes
         nodes *= own
         total *= left
@@ -150,7 +158,7 @@ def lay(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> int:
     """Fill what the spatial factors ``spatial[levels, ranks]`` and ``tables.different`` settle; the number of nodes."""
     nodes = lay_lattice(
         spatial, machine.size, machine.divisors, machine.divisor_count, machine.primes, machine.axes, tables.inner, tables.count,
-        tables.stride, tables.value, tables.successor, tables.extent, tables.trips, tables.cycles,
+        tables.stride, tables.value, tables.pairs, tables.successor, tables.extent, tables.trips, tables.cycles,
     )  # fmt: skip
     outputs = machine.is_output, machine.is_plain, machine.indexes, machine.words
     count_instances(tables.inner, *outputs, tables.instances, tables.partition)
@@ -165,6 +173,11 @@ def lay(machine: Machine, plan: Plan, spatial: Any, tables: Tables) -> int:
         tensors, children = plan.transfer_tensor, plan.transfer_child
         fill_staying(plan.slides, plan.spans, tensors, children, *tiles, nodes, tables.scratch[0], tables.staying)
     return nodes
+
+
+def block_of(tables: Tables, nodes: int) -> int:
+    """Nodes of the blocks that passes take one after another: those inside one point of some outer axes."""
+    return min((step for step in tables.stride.tolist() if step >= BLOCK), default=nodes)
 
 
 def price_of_leaving(tables: Tables, price: float) -> Any:

@@ -151,6 +151,7 @@ def build_tables(space: Mapspace, machine: Machine, plan: Plan, nodes: int, full
         count=np.zeros(ranks, dtype=np.int64),
         value=np.ones((ranks, machine.divisors.shape[1]), dtype=np.int64),
         stride=np.zeros(ranks, dtype=np.int64),
+        pairs=np.zeros((ranks, machine.divisors.shape[1] + 1), dtype=np.int64),
         successor=np.zeros((ranks, machine.primes.shape[1], machine.divisors.shape[1]), dtype=np.int64),
         inner=np.zeros((levels + 1, ranks)),
         instances=np.zeros(levels),

@@ -103,7 +103,8 @@ def price(machine: Machine, plan: Plan, tables: Tables, space: Space, mix: Any, 
         )  # fmt: skip
     leave = lattice.price_of_leaving(tables, mix[machine.buffer_metric])
     run_program(
-        plan.ops, plan.op_pays, plan.op_slides, *axes, tables.successor, leave, tables.slide_start, nodes,
+        plan.ops, plan.op_pays, plan.op_slides, *axes, tables.pairs, tables.successor, leave, tables.slide_start, nodes,
+        lattice.block_of(tables, nodes),
         space.payments, tables.slide_values, slides != EXACT, tables.scratch, slots,
     )  # fmt: skip
     return float(slots[plan.root, 0])

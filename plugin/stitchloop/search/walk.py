@@ -16,8 +16,8 @@ from stitchloop.search.slides import slid
 
 @kernel
 def follow(
-    ops: Ints2, slot_ops: Ints2, op_pays: Ints1, op_slides: Ints1, counts: Ints1, strides: Ints1, values: Ints2, starts: Ints1,
-    payments: Floats2, slides: Floats1, slots: Floats2, root: int, path: Ints2,
+    ops: Ints2, slot_ops: Ints2, op_pays: Ints1, op_slides: Ints1, counts: Ints1, strides: Ints1, values: Ints2, all_pairs: Ints2,
+    starts: Ints1, payments: Floats2, slides: Floats1, slots: Floats2, root: int, path: Ints2,
 ) -> int:  # fmt: skip
     """``path[k] = (operation, node)`` of a cheapest nest through exact ``slots``, of equal ways the first, to the END.
 
@@ -40,12 +40,7 @@ def follow(
                 cost += payments[op_pays[k], node]
             count, step, value = counts[rank], strides[rank], values[rank]
             own, outer, loops = (node // step) % count, node // (count * step), kind == FREE or kind >= STEP
-            before, pairs = 0, 0
-            for i in range(count if op[11] > op[10] else 0):
-                for j in range(i + 1, count):
-                    if value[j] % value[i] == 0:
-                        pairs += 1
-                        before += i < own
+            pairs, before = all_pairs[rank, count], all_pairs[rank, own]
             for j in range(own + 1 if kind >= STEP else own, count if loops else own + 1):
                 if value[j] % value[own]:
                     continue
@@ -144,8 +139,8 @@ def walk(machine: Machine, plan: Plan, tables: Tables, singles: Any, payments: A
     """A cheapest nest through exact ``slots`` whose root is finite, of equal ways the first; ``singles[metric]``: rates."""
     path = np.empty((len(plan.slot_ops), 2), dtype=np.int64)
     length = follow(
-        plan.ops, plan.slot_ops, plan.op_pays, plan.op_slides, tables.count, tables.stride, tables.value, tables.slide_start,
-        payments, tables.slide_values, slots, plan.root, path,
+        plan.ops, plan.slot_ops, plan.op_pays, plan.op_slides, tables.count, tables.stride, tables.value, tables.pairs,
+        tables.slide_start, payments, tables.slide_values, slots, plan.root, path,
     )  # fmt: skip
     moves = Moves(machine, plan, tables, path[:length])
     return Nest(moves.costs(singles), moves.nest, moves.cycles())

@@ -24,11 +24,13 @@ reading element. Level 0 with compute units side by side passes on stationary wo
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stitchloop.mapspace.factors import divisors
 from stitchloop.search.arrays import Machine, Plan, Tables
 from stitchloop.search.constants import expressions_of
 from stitchloop.search.floors import sums_ranks
@@ -58,72 +60,147 @@ def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: l
             tables.reads[q, :nodes] = share * (np.minimum(spread, 1.0) if linked else spread)
             if linked and fanouts[child] > 1:
                 share /= float(choice[child + 1 :].prod())
-    grid = Grid(machine, tables)
-    known: dict[tuple[Any, ...], int] = {}
+    expressions = [expressions_of(machine, t) for t in range(len(machine.is_output))]
+    axes, shape = machine.axes.tolist(), [int(tables.count[r]) for r in machine.axes]
+    inside = tables.inner.astype(np.int64)
+    known: dict[tuple[int, int, int], int] = {}
+    spreads: dict[int, Any] = {}
     for slide, (_, level, rank) in enumerate(plan.slides.tolist()):
         first, last, row = plan.spans[slide].tolist()
         for q in range(first, last):
             own, t, child = row + q - first, int(plan.transfer_tensor[q]), int(plan.transfer_child[q])
-            key = q, level, rank
-            if key in known:
-                tables.loose[:, own, :nodes] = tables.loose[:, known[key], :nodes]
+            into = tables.loose[:, own, :nodes]
+            if (key := (q, level, rank)) in known:
+                into[:] = tables.loose[:, known[key], :nodes]
                 continue
             known[key] = own
-            into = tables.loose[:, own, :nodes].reshape(4, *grid.shape)
-            stays = grid.along(tables.staying[own, :nodes], _ranks_of(grid.expressions[t], rank))
-            fill = reads = Part(1.0, 1.0)
-            matched: Any = 0.0
-            if _is_simple(machine, t) and _pair(grid.expressions[t], rank):
-                matched = _matched(grid, choice, t, level, rank, stays)
-                spread = grid.constant_or_full(tables.reads[q, :nodes] / tables.share[q, :nodes])
-                fill, reads = _links(grid, choice, t, child, int(plan.transfer_parent[q]), level, rank, spread)
-                fill = fill if fanouts[child] > 1 else Part(1.0, 1.0)
-            none = (stays > 0.0) & (matched == 0.0)
-            for at, part in ((0, fill), (2, reads)):
-                later = (1.0 - matched) * np.where(none, 1.0, part.later)
-                into[at] = later
-                into[at + 1] = (1.0 - stays) * np.where(none, 1.0, part.own) - later
+            pair = _pair(expressions[t], rank) if _is_simple(machine, t) else []
+            if not pair:
+                into[:] = np.stack(_parts(tables.staying[own, :nodes], 0.0, False, NO_LINKS, 1.0))
+                continue
+            spatial = choice[child + 1 : int(plan.transfer_parent[q]) + 1]
+            moved = [
+                Axis(c, int(machine.size[r] // inside[-1, r]), int(inside[level + 1, r]), int(inside[child + 1, r]),
+                     tuple(spatial[:, r].tolist()))
+                for r, c in pair
+            ]  # fmt: skip
+            outside = bool((choice[level + 1 :, [r for r, _ in pair]] > 1).any())
+            instances = float(choice[child + 1 :].prod()) if fanouts[child] > 1 else 1.0
+            links = _links(expressions[t], spatial, rank, instances)
+            if q not in spreads:
+                spreads[q] = _constant_or_all(tables.reads[q, :nodes] / tables.share[q, :nodes])
+            spread = 1.0 if links == NO_LINKS else spreads[q]
+            places = [axes.index(r) for r, _ in pair]
+            form = [size if i in places else 1 for i, size in enumerate(shape)]
+            turned = places[0] > places[1]
+            if np.ndim(spread):
+                grid = [(array.T if turned else array).reshape(form) for array in _geometry(*moved, outside)]
+                table = np.stack(np.broadcast_arrays(*_parts(*grid, links, spread.reshape(shape))))
+            else:
+                table = _table(*moved, outside, links, spread)
+                table = (table.swapaxes(1, 2) if turned else table).reshape(4, *form)
+            into.reshape(4, *shape)[:] = table
 
 
-class Grid:
-    """A lattice with one axis per rank; what depends on few ranks only has length 1 along the other axes."""
+class Axis(NamedTuple):
+    """A rank of a sum, as far as a slide depends on it."""
 
-    def __init__(self, machine: Machine, tables: Tables) -> None:
-        self.axis = {int(r): i for i, r in enumerate(machine.axes)}
-        self.shape = tuple(int(tables.count[r]) for r in machine.axes)
-        self.inner = tables.inner
-        self.values = {r: tables.value[r, : tables.count[r]].astype(float) for r in self.axis}
-        self.expressions = [expressions_of(machine, t) for t in range(len(machine.is_output))]
-        self.splits: dict[int, Any] = {}
+    coefficient: int
+    left: int
+    """What spatial loops leave of the rank."""
+    inside: int
+    """Spatial factors inside the slide's level."""
+    below: int
+    """Spatial factors inside the child."""
+    spread: tuple[int, ...]
+    """Spatial bounds between child and parent."""
 
-    def extent(self, rank: int) -> Any:
-        """Temporal extents of a rank."""
-        return self.values[rank].reshape([-1 if i == self.axis[rank] else 1 for i in range(len(self.shape))])
-
-    def left(self, rank: int) -> Any:
-        """Iterations of a rank outside."""
-        return self.values[rank][-1] / self.extent(rank)
-
-    def several(self, rank: int) -> Any:
-        """Whether what is left of a rank may make several loops."""
-        if rank not in self.splits:
-            self.splits[rank] = _composite(self.left(rank))
-        return self.splits[rank]
-
-    def along(self, nodes: Any, ranks: list[int]) -> Any:
-        """What depends on ``ranks`` only, out of ``nodes``."""
-        axes = {self.axis[r] for r in ranks}
-        return nodes.reshape(self.shape)[tuple(slice(None) if i in axes else slice(0, 1) for i in range(len(self.shape)))]
-
-    def constant_or_full(self, nodes: Any) -> Any:
-        return nodes[0] if nodes.min() == nodes.max() else nodes.reshape(self.shape)
+    @property
+    def extents(self) -> Any:
+        return np.array(divisors(self.left))
 
 
-class Part(NamedTuple):
-    """Least part of words that are not passed on by neighbours: in visits of the slide itself, in those of later loops."""
+class Links(NamedTuple):
+    """What neighbours pass on: see :func:`_parts`."""
 
-    own: Any
-    later: Any
+    apart: float
+    """Sets of elements that differ in ranks that stand alone."""
+    others: float
+    """The same, and in sums that the slide does not run along."""
+    instances: float
+    """Instances that the tool shares among what neighbours pass on."""
+
+
+NO_LINKS = Links(1.0, 1.0, 1.0)
+
+
+def _constant_or_all(numbers: Any) -> Any:
+    return float(numbers[0]) if numbers.min() == numbers.max() else numbers
+
+
+@lru_cache(maxsize=1 << 14)
+def _table(own: Axis, other: Axis, outside: bool, links: Links, spread: float) -> Any:
+    """``float64[4, extents of own, extents of other]``: see :func:`loosen`."""
+    return np.stack(np.broadcast_arrays(*_parts(*_geometry(own, other, outside), links, spread)))
+
+
+def _parts(stays: Any, matched: Any, reachable: Any, links: Links, spread: Any) -> list[Any]:
+    """What is left of a slide's words: see :func:`loosen`.
+
+    ``stays`` is the part of the tile that a whole slide leaves in the child, ``matched`` the greatest part of later visits that
+    wraps take away, ``reachable`` whether spatial loops give the slide's step, and ``spread`` the words that the parent delivers
+    per word into one child.
+    """
+    none, parts = (stays > 0.0) & (matched == 0.0), []
+    for among in (links.instances, spread):
+        step = np.where(reachable, np.minimum(1.0, links.others / among), 1.0)
+        later = (1.0 - matched) * np.where(none, 1.0, np.minimum(1.0, links.apart / among))
+        parts += [later, (1.0 - stays) * np.where(none, 1.0, step) - later]
+    return parts
+
+
+def _geometry(own: Axis, other: Axis, outside: bool) -> tuple[Any, Any, Any]:
+    """``[extents of own, extents of other]``: stays, matched and reachable of :func:`_parts`.
+
+    ``outside``: whether spatial loops over either rank stand outside the slide's level.
+    """
+    mine, its = own.extents[:, None], other.extents[None]
+    step, beside = own.coefficient * own.inside * mine, other.coefficient * other.inside * its
+    length = 1 + own.coefficient * (mine * own.below - 1) + other.coefficient * (its * other.below - 1)
+    stays = np.maximum(0.0, length - step) / length
+    left, more = own.left // mine, other.left // its
+    several, several_beside = _composite(left), _composite(more)
+    rest = (beside == step) | (beside == 2 * step) | (several & several_beside)
+    rest |= several_beside & (2 * step % beside == 0) | several & (beside % step == 0)
+    rest = (rest | outside) & (more > 1)
+    again = (left % 2 == 0) & (left > 2)
+    matched = np.maximum(np.where(rest, 1.0 - 2.0 / (left * more), 0.0), np.where(again, stays, 0.0))
+    return stays, matched, np.broadcast_to(_reachable(own, other, step), stays.shape)
+
+
+def _reachable(own: Axis, other: Axis, step: Any) -> Any:
+    """Whether spatial loops may give two elements offsets that differ by the slide's step."""
+    offsets = [
+        (axis.coefficient * axis.below * extents, prod(axis.spread))
+        for axis, extents in ((own, own.extents[:, None]), (other, other.extents[None]))
+        if prod(axis.spread) > 1
+    ]
+    if not offsets:
+        return np.zeros_like(step, dtype=np.bool_)
+    common = offsets[0][0] if len(offsets) == 1 else np.gcd(offsets[0][0], offsets[1][0])
+    return (step % common == 0) & (step <= sum((bound - 1) * offset for offset, bound in offsets))
+
+
+def _links(expressions: list[list[Term]], spatial: Any, rank: int, instances: float) -> Links:
+    """What links take of the words of a slide over ``rank``, with ``spatial[*, ranks]`` between child and parent."""
+    alone = [terms[0][0] for terms in expressions if len(terms) == 1]
+    sums = [terms for terms in expressions if len(terms) == 2]
+    parts = [float(prod(max(bounds[r] for r, _ in terms) for bounds in spatial)) for terms in sums]
+    if all(part == 1.0 for part in parts):
+        return NO_LINKS
+    apart = float(spatial[:, alone].prod())
+    others = apart * prod(part for part, terms in zip(parts, sums) if all(r != rank for r, _ in terms))
+    return Links(apart, others, instances)
 
 
 def _is_simple(machine: Machine, tensor: Any) -> bool:
@@ -142,74 +219,12 @@ def _least_slide(machine: Machine, tables: Tables, tensor: Any, child: int, node
     return least
 
 
-def _matched(grid: Grid, choice: Any, tensor: int, level: int, rank: int, stays: Any) -> Any:
-    """The greatest part of the words of later visits that wraps take away, over the grid."""
-    (_, by_own), (other, by_other) = _pair(grid.expressions[tensor], rank)
-    own, more = grid.left(rank), grid.left(other)
-    step = by_own * grid.extent(rank) * grid.inner[level + 1, rank]
-    beside = by_other * grid.extent(other) * grid.inner[level + 1, other]
-    several, several_beside = grid.several(rank), grid.several(other)
-    if (choice[level + 1 :, [rank, other]] > 1).any():
-        rest: Any = np.ones(np.broadcast_shapes(own.shape, more.shape), dtype=np.bool_)
-    else:
-        rest = (beside == step) | (beside == 2.0 * step) | (several & several_beside)
-        rest |= several_beside & (np.mod(2.0 * step, beside) == 0.0) | several & (np.mod(beside, step) == 0.0)
-    rest &= more > 1.0
-    again = (np.mod(own, 2.0) == 0.0) & (own > 2.0)
-    return np.maximum(np.where(rest, 1.0 - 2.0 / (own * more), 0.0), np.where(again, stays, 0.0))
-
-
-def _ranks_of(expressions: list[list[Term]], rank: int) -> list[int]:
-    """All ranks of the index expressions that ``rank`` is in."""
-    return [r for terms in expressions if any(one == rank for one, _ in terms) for r, _ in terms]
-
-
 def _pair(expressions: list[list[Term]], rank: int) -> list[Term]:
     """The term of ``rank`` and the other one of its sum; nothing when it stands alone: ranks of size 1 are left out."""
     for terms in expressions:
         if len(terms) == 2 and any(r == rank for r, _ in terms):
             return sorted(terms, key=lambda term: term[0] != rank)
     return []
-
-
-def _links(
-    grid: Grid, choice: Any, tensor: int, child: int, parent: int, level: int, rank: int, spread: Any
-) -> tuple[Part, Part]:
-    """What links leave of the words that one child gets from its parent, and of those that the parent delivers.
-
-    ``spread`` are the words that the parent delivers per word into one child.
-    """
-    spatial, everything = choice[child + 1 : parent + 1], float(choice[child + 1 :].prod())
-    expressions = grid.expressions[tensor]
-    alone = [terms[0][0] for terms in expressions if len(terms) == 1]
-    sums = {i: terms for i, terms in enumerate(expressions) if len(terms) == 2}
-    parts = {i: float(prod(max(bounds[r] for r, _ in terms) for bounds in spatial)) for i, terms in sums.items()}
-    if all(part == 1.0 for part in parts.values()):
-        return Part(1.0, 1.0), Part(1.0, 1.0)
-    apart = float(spatial[:, alone].prod())
-    along = next(i for i, terms in sums.items() if any(r == rank for r, _ in terms))
-    others = apart * prod(part for i, part in parts.items() if i != along)
-    reachable = _reachable(grid, sums[along], spatial, child, level, rank)
-    reads = Part(np.where(reachable, np.minimum(1.0, others / spread), 1.0), np.minimum(1.0, apart / spread))
-    share = Part(np.where(reachable, min(1.0, others / everything), 1.0), min(1.0, apart / everything))
-    return share, reads
-
-
-def _reachable(grid: Grid, terms: list[Term], spatial: Any, child: int, level: int, rank: int) -> Any:
-    """Whether spatial loops may give two elements offsets that differ by the slide's step, over the grid."""
-    coefficient = next(c for r, c in terms if r == rank)
-    step = coefficient * grid.extent(rank) * grid.inner[level + 1, rank]
-    offsets = [
-        (c * grid.extent(r) * grid.inner[child + 1, r], float(spatial[:, r].prod()))
-        for r, c in terms
-        if (spatial[:, r] > 1).any()
-    ]
-    if not offsets:
-        return np.zeros_like(step, dtype=np.bool_)
-    common = offsets[0][0].astype(np.int64)
-    for offset, _ in offsets[1:]:
-        common = np.gcd(common, offset.astype(np.int64))
-    return (np.mod(step, common) == 0.0) & (step <= sum((bound - 1.0) * offset for offset, bound in offsets))
 
 
 def _composite(numbers: Any) -> Any:
