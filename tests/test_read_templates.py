@@ -275,3 +275,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes(b"\xef\xbb\xbf" + PROBLEM.encode())
     assert load(tmp_path / "x.yaml").workload is not None
+
+
+def test_a_variable_that_no_template_asks_for_is_told() -> None:
+    """``--set tokns=2048`` mapped the default size, and nobody said so."""
+    problem = Source("problem.yaml", PROBLEM.replace("M: 8", "M: {{ rows | default(8) }}"))
+    assert problem.text != PROBLEM
+    assert load_spec([problem], {"rows": "8"}).warnings == ()
+    assert load_spec([problem], {"row": "8"}).warnings == ("variable 'row' changes nothing; did you mean 'rows'?",)
+    assert "the templates ask for: nothing" in load_spec([Source("plain.yaml", PROBLEM)], {"row": "8"}).warnings[0]

@@ -48,9 +48,7 @@ def stitch_command(
     for option, count in (("--context", context), ("--generate", generate), ("--tiles", tiles)):
         if count is not None and count > LARGEST:
             raise InputError(option, str(count), f"at most {LARGEST} is possible")
-    variables = parse_variables(settings)
-    found = _cascade(cascade, variables)
-    machine = _machine(architecture, variables)
+    found, machine = _inputs(cascade, architecture, parse_variables(settings))
     if buffer is not None:
         machine = machine.with_buffer(int(parse_bytes(buffer) / machine.word_bytes))
     request = Request(
@@ -80,21 +78,17 @@ def parse_bytes(text: str) -> int:
     return size
 
 
-def _cascade(name: str, variables: dict[str, str]) -> Cascade:
-    from stitchloop.cascade.read import load_cascade
-    from stitchloop.content import shipped_file
-
-    return load_cascade(shipped_file(name, "problems", holding="einsums"), variables)
-
-
-def _machine(name: str, variables: dict[str, str]) -> Machine:
+def _inputs(cascade: str, architecture: str, variables: dict[str, str]) -> tuple[Cascade, Machine]:
+    from stitchloop.cascade.cascade import Cascade
     from stitchloop.cascade.machine import machine_of
     from stitchloop.content import shipped_file
     from stitchloop.read import load_spec
 
-    path = shipped_file(name, "arch")
-    spec = load_spec([path], variables)
+    problem, machine = shipped_file(cascade, "problems", holding="einsums"), shipped_file(architecture, "arch")
+    spec = load_spec([problem, machine], variables)
     show_warnings(spec.warnings)
+    if not isinstance(spec.cascade, Cascade):
+        raise InputError(str(problem), "no cascade", "give a problem with 'ranks' and 'einsums'")
     if spec.architecture is None:
-        raise InputError(str(path), "no architecture in this file", "give a file with an `architecture` section")
-    return machine_of(spec.architecture, path.stem)
+        raise InputError(str(machine), "no architecture", "give a file with an `architecture` section")
+    return spec.cascade, machine_of(spec.architecture, machine.stem)

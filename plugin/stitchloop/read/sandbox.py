@@ -83,6 +83,8 @@ class BoundedEnvironment(SandboxedEnvironment):
         self.filters["join"] = self._join
         self.globals = {"range": self._range, "namespace": Namespace, "_counted": self._counted, "_charge": self._charge}
         self.steps = 0
+        self.names: set[str] = set()
+        """What the templates so far have asked for by name."""
 
     def template(self, text: str) -> jinja2.Template:
         """Compile a template. Raises :class:`TemplateRefused` or a Jinja2 error."""
@@ -114,6 +116,7 @@ class BoundedEnvironment(SandboxedEnvironment):
         for node in tree.find_all(nodes.Node):
             if not isinstance(node, _ALLOWED) or (isinstance(node, nodes.For) and node.recursive):
                 raise TemplateRefused(f"'{type(node).__name__}' in a template (line {node.lineno}), which is not read")
+        self.names |= {name.name for name in tree.find_all(nodes.Name) if name.ctx == "load"}
         for loop in list(tree.find_all(nodes.For)):
             loop.body.insert(0, _charge_for(loop))
             loop.iter = _call("_counted", loop.iter, loop.lineno)  # type: ignore[arg-type]

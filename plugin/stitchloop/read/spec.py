@@ -75,8 +75,7 @@ def load_spec(inputs: Sequence[Input], variables: Mapping[str, str] | None = Non
     InputError
         For anything that is not well formed, with file, key path and mend.
     """
-    sections, files = _sections(inputs, dict(variables or {}))
-    warnings: list[str] = []
+    sections, files, warnings = _sections(inputs, dict(variables or {}))
     architecture_section = sections.one("architecture")
     names = read_variables(sections.merged("variables"))
     sections.give(names)
@@ -219,8 +218,8 @@ class _Sections:
         return Field(merged, file=found[0].file, key=name, parent=found[0].parent)
 
 
-def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sections, list[str]]:
-    """The sections of all inputs, and the files that were read."""
+def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sections, list[str], list[str]]:
+    """The sections of all inputs, the files that were read, and remarks on variables that nobody asked for."""
     if isinstance(inputs, str | Path | Source | Mapping):
         inputs = [inputs]
     sections = _Sections({})
@@ -244,7 +243,13 @@ def _sections(inputs: Sequence[Input], variables: dict[str, str]) -> tuple[_Sect
             raise InputError(name, "an empty file", "give at least one section, such as 'architecture' or 'problem'")
         _note(Field(document, file=name), sections)
     files += loader.files if loader is not None else []
-    return sections, list(dict.fromkeys(files))
+    asked = loader.environment.names if loader is not None else set()
+    remarks = [
+        f"variable '{name}' changes nothing; {nearest(name, sorted(asked), 'the templates ask for')}"
+        for name in variables
+        if name not in asked
+    ]
+    return sections, list(dict.fromkeys(files)), remarks
 
 
 def _check_version(section: Field) -> None:
