@@ -308,3 +308,13 @@ def test_layers_take_the_place_of_a_templates_problem(tmp_path: Path) -> None:
     )  # fmt: skip
     assert report.rows[0].computes == 64 * 64 * 3 * 3 * 56 * 56
     assert report.rows[1].same_as == "01"
+
+
+def test_options_without_effect_on_a_network_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("stitchloop.network._on_cores", lambda work, *_: ((key, "no search") for key, _ in work))
+    write_gemm(tmp_path / "layers" / "a.yaml", 2, 2, 2)
+    switches = ("--layers", str(tmp_path / "layers"), "--pareto", "energy,delay", "-o", str(tmp_path / "out"))
+    assert run(monkeypatch, "map", *map(str, SHARED), *switches) == 1
+    assert capsys.readouterr().err == "warning: --pareto has no meaning for whole networks and is ignored\n"

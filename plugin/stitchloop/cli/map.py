@@ -124,18 +124,19 @@ def map_command(
         "diagnostics": diagnostics or None,
     }
     if layers is not None:
+        _ignored("whole networks", {"--pareto": pareto, "--compare": compare, "--diagnostics": diagnostics})
         _map_layers(files, layers, output, settings, frontend_compatible, objective, changes, jobs, scheduler)
         return
     spec = read_spec(files, settings, frontend_compatible)
     if spec.cascade is not None:
+        _ignored("cascades", {"--imperfect": imperfect, "--compare": compare, "--diagnostics": diagnostics})
         from stitchloop.cascade.map import run as run_cascade
 
         summary = run_cascade(_with_options(spec, objective, pareto, changes, named=True), output, strategy)
     elif spec.workload is not None and len(spec.workload.einsums) > 1:
         if imperfect and perfect:
             raise InputError("--perfect", "together with --imperfect", "give one of them; fused work is imperfect by itself")
-        given = {"--compare": compare, "--diagnostics": diagnostics, "--memory-limit": memory_limit}
-        show_warnings(tuple(f"{name} has no meaning for fused work and is ignored" for name, value in given.items() if value))
+        _ignored("fused work", {"--compare": compare, "--diagnostics": diagnostics, "--memory-limit": memory_limit})
         spec = _with_options(spec, objective, pareto, changes, named=True)
         fused = {
             "softmax": softmax,
@@ -152,6 +153,11 @@ def map_command(
     else:
         summary = _map_one(_with_options(spec, objective, pareto, changes), output, compare)
     summary.show(console())
+
+
+def _ignored(what: str, given: dict[str, Any]) -> None:
+    """Warn of options that were given and change nothing."""
+    show_warnings(tuple(f"{name} has no meaning for {what} and is ignored" for name, value in given.items() if value))
 
 
 def _check_choices(softmax: str, arrays: str, ablation: str, strategy: str) -> None:
