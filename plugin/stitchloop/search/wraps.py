@@ -25,7 +25,7 @@ reading element. Level 0 with compute units side by side passes on stationary wo
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,27 +79,30 @@ def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: l
                 into[:] = np.stack(_parts(tables.staying[own, :nodes], 0.0, False, NO_LINKS, 1.0))
                 continue
             spatial = choice[child + 1 : int(plan.transfer_parent[q]) + 1]
-            moved = [
+            mine, its = (
                 Axis(c, int(machine.size[r] // inside[-1, r]), int(inside[level + 1, r]), int(inside[child + 1, r]),
                      tuple(spatial[:, r].tolist()))
                 for r, c in pair
-            ]  # fmt: skip
+            )  # fmt: skip
             outside = bool((choice[level + 1 :, [r for r, _ in pair]] > 1).any())
-            instances = float(choice[child + 1 :].prod()) if fanouts[child] > 1 else 1.0
-            links = _links(expressions[t], spatial, rank, instances)
+            links = _links(expressions[t], spatial, rank, float(choice[child + 1 :].prod()) if fanouts[child] > 1 else 1.0)
             if q not in spreads:
                 spreads[q] = _constant_or_all(tables.reads[q, :nodes] / tables.share[q, :nodes])
-            spread = 1.0 if links == NO_LINKS else spreads[q]
             places = [axes.index(r) for r, _ in pair]
-            form = [size if i in places else 1 for i, size in enumerate(shape)]
-            turned = places[0] > places[1]
-            if np.ndim(spread):
-                grid = [(array.T if turned else array).reshape(form) for array in _geometry(*moved, outside)]
-                table = np.stack(np.broadcast_arrays(*_parts(*grid, links, spread.reshape(shape))))
+            if np.ndim(spreads[q]) and links != NO_LINKS:
+                stays, matched, reachable = (_on_grid(array, places, shape) for array in _geometry(mine, its, outside))
+                parts = _parts(stays, matched, reachable, links, spreads[q].reshape(shape))
             else:
-                table = _table(*moved, outside, links, spread)
-                table = (table.swapaxes(1, 2) if turned else table).reshape(4, *form)
-            into.reshape(4, *shape)[:] = table
+                table = _table(mine, its, outside, links, 1.0 if links == NO_LINKS else spreads[q])
+                parts = [_on_grid(array, places, shape) for array in table]
+            for k, part in enumerate(parts):
+                into[k].reshape(shape)[:] = part
+
+
+def _on_grid(table: Any, places: list[int], shape: list[int]) -> Any:
+    """A table of two axes as part of a lattice of ``shape``, where they stand at ``places``."""
+    turned = table if places[0] < places[1] else table.T
+    return turned.reshape([size if i in places else 1 for i, size in enumerate(shape)])
 
 
 class Axis(NamedTuple):
@@ -131,7 +134,7 @@ class Links(NamedTuple):
     """Instances that the tool shares among what neighbours pass on."""
 
 
-NO_LINKS = Links(1.0, 1.0, 1.0)
+NO_LINKS = Links(inf, inf, 1.0)
 
 
 def _constant_or_all(numbers: Any) -> Any:
