@@ -50,6 +50,8 @@ class Kind:
 WORDS = {"int64": "q", "float64": "d", "bool": "?7x"}
 """How :mod:`struct` packs numbers."""
 
+NDARRAY = id(np.ndarray)
+"""What machine code knows arrays by."""
 
 NUMBERS = {int: Kind("int64"), float: Kind("float64"), bool: Kind("bool")}
 
@@ -90,22 +92,28 @@ class kernel(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
-        self._run: Callable[..., Any] | None = None
+        self._entry: Any = None
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return (self._run or self._link())(*args)
+        if self._entry is None:
+            self._link()
+        result = self._entry(self._pack(id(args), NDARRAY, *[args[k] for k in self._numbers]))
+        if result == REFUSED:
+            wrong = "an argument is not an array of the type, dimensions and order that its annotation names"
+            raise TypeError(f"{self.function.__name__}: {wrong}")
+        return result
 
-    def _link(self) -> Callable[..., Any]:
+    def _link(self) -> None:
         """Load the kernel's machine code, which is made and kept if there is none yet."""
         with LOCK:
-            if self._run is None:
+            if self._entry is None:
                 hints = get_type_hints(self.function, include_extras=True)
                 kinds = [_kind(hint) for key, hint in hints.items() if key != "return"]
+                self._numbers = [k for k, kind in enumerate(kinds) if not kind.dimensions]
+                self._pack = struct.Struct("=qq" + "".join(WORDS[kinds[k].dtype] for k in self._numbers)).pack
                 name = f"{self.function.__name__}-{_digest(self.function, kinds)}"
-                objects = _kept(name) or _made(self.function, kinds, name)
-                self._run = _caller(name, ENTRY(_linked(name, objects)), kinds)
-            return self._run
+                self._entry = ENTRY(_linked(name, _kept(name) or _made(self.function, kinds, name)))
 
 
 def _kind(hint: Any) -> Kind:
@@ -114,20 +122,6 @@ def _kind(hint: Any) -> Kind:
     if known is None:
         raise TypeError(f"an argument of a kernel is annotated {hint}, which is no number and none of the arrays of this module")
     return known
-
-
-def _caller(name: str, entry: Callable[..., int], kinds: list[Kind]) -> Callable[..., Any]:
-    """A function that packs what machine code needs to find arguments of these kinds, and calls it."""
-    numbers, ndarray = [k for k, kind in enumerate(kinds) if not kind.dimensions], id(np.ndarray)
-    pack = struct.Struct("=qq" + "".join(WORDS[kinds[k].dtype] for k in numbers)).pack
-
-    def call(*args: Any) -> int:
-        result = entry(pack(id(args), ndarray, *[args[k] for k in numbers]))
-        if result == REFUSED:
-            raise TypeError(f"{name}: an argument is not an array of the type, dimensions and order that its annotation names")
-        return result
-
-    return call
 
 
 def _digest(function: Callable[..., Any], kinds: list[Kind]) -> str:
