@@ -197,7 +197,7 @@ class _Helpers:
                 allowed = ", ".join(map(str, self.loader.roots)) or "none"
                 mend = f"templates may read below {allowed}; name more folders in the variable STITCHLOOP_INCLUDE_PATH"
                 raise InputError(self.shown, f"an include of '{path}', outside the folders that it may read", mend)
-        looked = ", ".join(str(base) for base in self._bases(path)) or "no folder"
+        looked = ", ".join(dict.fromkeys(map(str, self._bases(path)))) or "no folder"
         raise InputError(self.shown, f"an include of '{path}', which is no file", f"looked in {looked}")
 
     def _is_allowed(self, path: Path) -> bool:
