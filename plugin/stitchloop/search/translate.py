@@ -8,10 +8,9 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.core.compiler_lock import global_compiler_lock
 from numba.np.arrayobj import populate_array
 
 from stitchloop.search.compiled import ENTRY_NAME, REFUSED, Kind
@@ -36,7 +35,6 @@ def dispatcher(function: Callable[..., Any]) -> Any:
     return njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)(function)
 
 
-@global_compiler_lock
 def translate(function: Callable[..., Any], kinds: Sequence[Kind]) -> list[bytes]:
     """Object files with the machine code of a function of such arguments, and with its entry.
 
@@ -61,11 +59,8 @@ def translate(function: Callable[..., Any], kinds: Sequence[Kind]) -> list[bytes
     callee, returned = context.declare_function(module, compiled.fndesc), compiled.signature.return_type
     _, result = context.call_conv.call_function(builder, callee, returned, types_, values)
     builder.ret(result if returned == types.int64 else WORD(0))
-    library = context.codegen().create_library(ENTRY_NAME)
-    library.enable_object_caching()
-    library.add_ir_module(module)
-    library.finalize()
-    return [compiled.library._get_compiled_object(), library._get_compiled_object()]
+    target = binding.Target.from_default_triple().create_target_machine(opt=1, codemodel="jitdefault", jit=True)
+    return [compiled.library._get_compiled_object(), target.emit_object(binding.parse_assembly(str(module)))]
 
 
 def _type_of(kind: Kind) -> Any:
