@@ -28,14 +28,14 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.options import METRICS
 from stitchloop.result import Certificate, ParetoPoint, Result
-from stitchloop.search.found import INTERRUPTED, Found
+from stitchloop.search.found import INTERRUPTED, TIME_LIMIT, Found
 from stitchloop.search.machine import mixes_signs
 from stitchloop.search.objectives import completed, objective_of, value_of
 from stitchloop.spec import Spec
 from stitchloop.text import counted
 
 if TYPE_CHECKING:
-    from stitchloop.search.exact import Search
+    from stitchloop.search.exact import Outcome, Search
 
 Progress = Callable[[float, float, float], None]
 
@@ -181,25 +181,51 @@ def _search(
 
     scale = _scale(completed(objectives)[0])
     search = Search(mapspace, objectives, threads, deadline, memory_limit_mb, _scaled(progress, scale))
+    exact, asked = counts_as_model(mapspace), len(dict.fromkeys(objective_of(name).name for name in objectives))
+    listed = mapspace.size <= LISTED or mixes_signs(mapspace.einsum)
+    full = None if exact or listed or not search.is_short else _full_first(search, asked)
     outcome = search.run()
     if not outcome.incumbent.exists:
-        listed = mapspace.size <= LISTED and outcome.stopped_by != INTERRUPTED
-        return None if listed or not outcome.stopped_by else _sampled(mapspace, objectives, outcome.stopped_by)
+        small = mapspace.size <= LISTED and outcome.stopped_by != INTERRUPTED
+        return None if small or not outcome.stopped_by else _sampled(mapspace, objectives, outcome.stopped_by)
     mapping = build_mapping(mapspace, outcome.incumbent)
     try:
         stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
     except InvalidMapping:
         return None if mapspace.size <= LISTED else _sampled(mapspace, objectives, WRITTEN_BACK)
     found = Found(mapping, stats, outcome.bound * scale, outcome.treated, TIMELOOP.name, outcome.stopped_by)
-    if counts_as_model(mapspace):
+    if exact:
         return found
     found = replace(found, counting=WITHOUT)
-    if mapspace.size <= LISTED or outcome.stopped_by or mapspace.contains(mapping) is not None or mixes_signs(mapspace.einsum):
+    if listed or outcome.stopped_by or mapspace.contains(mapping) is not None:
         return found
     try:
-        return _with_links(search, found, len(dict.fromkeys(objective_of(name).name for name in objectives)))
+        if full is None:
+            other = search.under_full_count(stats, asked)
+            full = other, other.run()
+        return _with_links(search, *full, found, asked)
     except KeyboardInterrupt:
         return replace(found, stopped_by=INTERRUPTED)
+
+
+def _full_first(search: Search, asked: int) -> tuple[Search, Outcome] | None:
+    """The search under the full count before all but a taste of ``search``, which learns its bounds."""
+    from stitchloop.search.nest import build_mapping
+
+    search.taste()
+    if search.stopped or not search.incumbent.exists:
+        return None
+    try:
+        stats = Evaluator(search.space.einsum, search.space.architecture, TIMELOOP).evaluate(
+            build_mapping(search.space, search.incumbent)
+        )
+    except InvalidMapping:
+        return None
+    full = search.under_full_count(stats, asked)
+    outcome = full.run()
+    search.stopped = outcome.stopped_by if outcome.stopped_by in (INTERRUPTED, TIME_LIMIT) else ""
+    search.learn(full)
+    return full, outcome
 
 
 def _scaled(progress: Progress | None, scale: float) -> Progress | None:
@@ -215,7 +241,7 @@ def _sampled(mapspace: Mapspace, objectives: Sequence[str], reason: str = INTERR
     return None if drawn is None else Found(drawn.mapping, drawn.stats, 0.0, drawn.tried, TIMELOOP.name, reason)
 
 
-def _with_links(search: Search, found: Found, asked: int) -> Found:
+def _with_links(search: Search, full: Search, outcome: Outcome, found: Found, asked: int) -> Found:
     """The optimum under the tool's full count instead of the search's: proved, or with a note on what is not.
 
     ``asked``: how many of the search's goals were asked for; the others break ties.
@@ -224,8 +250,6 @@ def _with_links(search: Search, found: Found, asked: int) -> Found:
     from stitchloop.search.nest import FIRST, build_mapping
 
     name, space = search.names[0], search.space
-    full = search.under_full_count(found.stats, asked)
-    outcome = full.run()
     mapping, stats = found.mapping, found.stats
     if outcome.incumbent.index != FIRST:
         _, mapping, stats = refine(space, search.names, [found.mapping, build_mapping(space, outcome.incumbent)], search.deadline)

@@ -45,6 +45,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,9 @@ WORK = 4_000_000
 
 ALONE = 100_000
 """Operations times nodes of a lattice up to which one thread is quicker than several, which wait for the interpreter."""
+
+SHORT = 1_000_000_000
+"""Operations times nodes of all lattices of a search that takes about a second, at most."""
 
 LIGHT = 0.1
 """What the energy of the computes weighs in words, where energy breaks ties of accesses."""
@@ -181,6 +185,7 @@ class Search:
         self.incumbent = Incumbent(np.full(labels.GOALS, np.inf))
         self.open: list[tuple[int, int]] = []
         self.labels_made = 0
+        self.stopped = ""
 
     def under_full_count(self, stats: Stats, asked: int) -> Search:
         """A search of the same mapspace under the tool's full count, from this one's incumbent, of the figures ``stats``.
@@ -219,17 +224,43 @@ class Search:
 
     # -- search -------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it takes about a second, at most."""
+        if not self.sets or len(self.every) > self.portion:
+            return False
+        return len(self.surveyor.plan(self.sets[0]).ops) * int(self.sizes.sum()) * len(self.sets) <= SHORT
+
+    def taste(self) -> None:
+        """Try a few choices of every combination of keep sets."""
+        try:
+            self.enter(0)
+            for block, found in self._scan_all(self._first()):
+                self._take(*block, found)
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+
+    def learn(self, full: Search) -> None:
+        """Take over the bounds of a search under the full count, which are bounds under this one's, too."""
+        for own, other in zip(self.surveys, full.surveys):
+            own.bounds[own.waiting] = np.maximum(own.bounds, other.bounds)[own.waiting]
+
+    def enter(self, start: int) -> None:
+        """Load a portion of the choices, and survey them."""
+        self.load(start)
+        self.surveys.extend(self.surveyor.survey(self.sets, self.choices))
+
     def run(self) -> Outcome:
         """Search the mapspace. An interruption ends it with the best nest so far, if any; the deadline, once there is one."""
-        stopped, waiting, least = "", 0, float("inf")
+        stopped, waiting, least = self.stopped, 0, float("inf")
         total = len(self.every)
         for start in range(0, total, self.portion):
             try:
                 if self._rest(start) > self.incumbent.goals[0]:
                     break
-                self.load(start)
-                self.surveys.extend(self.surveyor.survey(self.sets, self.choices))
-                for block, found in self._scan_all(self._promising()):
+                if start or not self.surveys:
+                    self.enter(start)
+                for block, found in self._scan_all(chain(self._first(), self._others())) if not stopped else ():
                     self._take(*block, found)
                     self._report()
                     if self._late():
@@ -264,8 +295,8 @@ class Search:
         scan.rate_floors(self.task, choices, nothing, nothing, bounds)
         return float(bounds[:, 0].min())
 
-    def _promising(self) -> Iterator[tuple[int, Any]]:
-        """Choices that may precede the incumbent, in blocks: a few of every combination of keep sets, then all others.
+    def _first(self) -> Iterator[tuple[int, Any]]:
+        """A few choices of every combination of keep sets that may precede the incumbent, in blocks.
 
         Low bounds come first: good incumbents come early, and drop many.
         """
@@ -274,6 +305,9 @@ class Search:
             alive = self.surveys[k].alive(self.incumbent)
             for block in self._blocks(k, alive[:TASTE]):
                 yield k, block
+
+    def _others(self) -> Iterator[tuple[int, Any]]:
+        """All choices that may precede the incumbent, in blocks, low bounds first."""
         for k in self._order():
             alive = self.surveys[k].alive(self.incumbent)
             for block in self._blocks(k, alive):

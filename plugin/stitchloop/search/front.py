@@ -59,8 +59,7 @@ def _walk(search: Search, add: Callable[[Incumbent], None], points: Callable[[],
     """Give ``add`` every nest that belongs to the front; whether none is missing. ``points()``: goals of the front so far."""
     complete = True
     for start in range(0, len(search.every), search.portion):
-        search.load(start)
-        search.surveys.extend(search.surveyor.survey(search.sets, search.choices))
+        search.enter(start)
         for survey in search.surveys:
             search.surveyor.raise_bounds(survey, np.full(labels.GOALS, np.inf))
         bounds = np.concatenate([survey.bounds for survey in search.surveys])
