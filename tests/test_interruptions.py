@@ -110,3 +110,32 @@ def test_an_interruption_after_the_optimum_keeps_it(monkeypatch: pytest.MonkeyPa
             result = search(space, ("energy",))
         assert result.values == pytest.approx(whole.values, rel=1e-3)
         assert result.certificate.reason == "interrupted"
+
+
+def test_an_interruption_between_two_portions_leaves_no_choice_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before a portion was loaded left that portion out of the bound, which then was above the optimum."""
+    import numpy as np
+
+    from search_spaces import convolution
+    from stitchloop.mapspace import build_mapspace
+    from stitchloop.search.exact import Search
+    from test_search_optimum import nvdla
+
+    space = build_mapspace(convolution(2, 4, 3, 3, 6, 6), nvdla())
+    whole = Search(space, ("energy",))
+    best = whole.run().incumbent
+    at = best.index % len(whole.every)
+    last = np.ascontiguousarray(np.concatenate([np.delete(whole.every, at, axis=0), whole.every[at : at + 1]]))
+    rest, signals = Search._rest, [KeyboardInterrupt]
+
+    def interrupted(search: Search, start: int) -> float:
+        if signals and start + search.portion >= len(last):
+            raise signals.pop()
+        return rest(search, start)
+
+    monkeypatch.setattr(Search, "_rest", interrupted)
+    search = Search(space, ("energy",), every=last)
+    search.portion = -(-len(last) // 7)
+    outcome = search.run()
+    assert outcome.stopped_by == "interrupted"
+    assert outcome.bound <= best.goals[0]

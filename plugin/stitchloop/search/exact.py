@@ -200,11 +200,11 @@ class Search:
     # -- what spatial factors settle ----------------------------------------------------------------------------------
 
     def load(self, start: int) -> None:
-        """Turn to a portion of the choices: as many as memory admits."""
+        """Turn to a portion of the choices: as many as memory admits. Interrupted anywhere, it leaves bounds that hold."""
+        self.surveys: list[Surveyed] = []
         self.offset = start
         self.choices = self.every[start : start + self.portion].astype(np.int64)
         self.sizes = self.nodes(self.choices)
-        self.surveys: list[Surveyed] = []
 
     def choice(self, c: int) -> SpatialChoice:
         """The spatial bounds of one loaded choice."""
@@ -274,7 +274,7 @@ class Search:
                 least = min(least, self._least())
                 self.open = []
                 if stopped not in (MEMORY, BOUNDED):
-                    after = start + len(self.choices)
+                    after = start + len(self.choices) if self.offset == start else start
                     waiting += (total - after) * len(self.sets)
                     least = min(least, self._rest(after))
                     break
