@@ -128,6 +128,17 @@ def spread_nodes(machine: Machine, t: int, choice: Any, level: int, extents: Any
     return different
 
 
+def bounded_spreads(machine: Machine, plan: Plan, still: Any, choice: Any) -> list[tuple[int, int, float]]:
+    """(tensor, fan-out, bound) where the constants of a choice hold a bound on the different tiles at the compute units."""
+    found, bounded = [], np.array([True])
+    for t, innermost in enumerate(plan.innermost.tolist()):
+        for i in range(1, innermost + 1):
+            bounds = choice[None, i]
+            if not still[i] and plan.late[t] != i and _sums_spread(machine, t, bounds)[0]:
+                found.append((t, i, float(_different(machine, t, bounds, choice[None, :i].prod(axis=1), bounded)[0])))
+    return found
+
+
 def expressions_of(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
     """(rank, coefficient) of every term, by index expression."""
     ends = machine.expression_term[machine.tensor_expression[t] : machine.tensor_expression[t + 1] + 1].tolist()

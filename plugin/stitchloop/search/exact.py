@@ -45,7 +45,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import labels, scan
 from stitchloop.search.arrays import ENERGY, Plan
+from stitchloop.search.constants import bounded_spreads, spread_nodes
 from stitchloop.search.found import INTERRUPTED, TIME_LIMIT
 from stitchloop.search.machine import build_machine
 from stitchloop.search.nest import FIRST, Incumbent, build_mapping, keep_sets
@@ -96,7 +97,7 @@ TASTE = 4
 MEMORY = "memory limit"
 """Why a search did not settle everything."""
 
-BOUNDED = "fan-outs at several levels spread sums of ranks over one tensor: their count is bounded, not exact"
+BOUNDED = "an output has sums of ranks, or a rank twice: which of its first reads are elided is bounded, not exact"
 
 WITHOUT_SHORT_WRAPS = Counting("search", links=False, short_wrap_slides=False, short_wrap_rests=False)
 """For choices whose constants are bounds: what a nest found there costs at most."""
@@ -248,7 +249,9 @@ class Search:
     def enter(self, start: int) -> None:
         """Load a portion of the choices, and survey them."""
         self.load(start)
-        self.surveys.extend(self.surveyor.survey(self.sets, self.choices))
+        self.surveys.extend(
+            self.surveyor.survey(self.sets, self.choices, self.incumbent.goals if self.incumbent.exists else None)
+        )
 
     def run(self) -> Outcome:
         """Search the mapspace. An interruption ends it with the best nest so far, if any; the deadline, once there is one."""
@@ -353,7 +356,7 @@ class Search:
     def _scan_all(self, blocks: Iterator[tuple[int, Any]]) -> Iterator[tuple[tuple[int, Any], Any]]:
         """Scan all blocks on the threads; the incumbent at the time of submission goes with each."""
         spare: dict[int, list[tuple[int, Any]]] = {}
-        work = len(self.surveyor.plan(self.sets[0]).ops) * self.sizes.mean() if len(self.sizes) else 0
+        work = len(self.surveyor.plan(self.sets[0]).ops) * self.sizes.mean() if self.sets else 0
         threads = self.threads if work > ALONE else 1
 
         def treat(k: int, block: Any, found: Incumbent) -> Any:
@@ -437,6 +440,8 @@ class Search:
         primary, weight = self.task.primary, LIGHT / max(scale.energy, 1.0)
         mix = self.eye[primary] + weight * self.eye[ENERGY]
         both = scan.price(self.machine, plan, tables, space, mix, nodes, slides, space.slots)
+        if both == np.inf:
+            return np.full(labels.GOALS, np.inf)
         energy, tied = (both * (1.0 - ROUNDING) - sums[primary]) / weight, np.zeros(labels.GOALS)
         labels.rate(scale, sums, max(sums[ENERGY], energy), tied)
         return tied
@@ -533,14 +538,48 @@ class Search:
         own = with_buffers is not None
         return Settler(self.machine, task, plan, tables, space, nodes, self.counted, own, self.most_bytes // 2)
 
+    @property
+    def elides_by_bounds(self) -> bool:
+        """Whether the first reads that some output does without are bounded, not known."""
+        return bool((self.machine.is_output & ~self.machine.is_plain).any())
+
+    def settlers(self, survey: Surveyed, c: int) -> Iterator[Settler]:
+        """Tables for one choice; where its constants are bounds, for every way in which the counts may turn out.
+
+        A fan-out that spreads a sum of ranks delivers as many different tiles as the node below it says. For each such number
+        the nodes that say another one are closed.
+        """
+        settler = self.settler(survey, c)
+        plan, tables, choice = settler.plan, settler.tables, survey.choices[c]
+        if survey.exact[c]:
+            yield settler
+            return
+        spreads = bounded_spreads(self.machine, plan, tables.still, choice)
+        counts = [spread_nodes(self.machine, t, choice, i, tables.extent[:, : settler.nodes]) for t, i, _ in spreads]
+        for ways in product(*(np.unique(count).tolist() for count in counts)):
+            leave, reads = tables.leave.copy(), tables.reads.copy()
+            for (t, i, bound), count, way in zip(spreads, counts, ways):
+                leave[i - 1, : settler.nodes][count != way] = np.inf
+                reads[(plan.transfer_tensor == t) & (plan.transfer_child < 0)] *= way / bound
+            yield replace(settler, tables=tables._replace(leave=leave, reads=np.rint(reads)), mixes=[], costs=[], sums=[])
+
     def settle(self, survey: Surveyed, c: int, index: int) -> bool:
-        """Improve the incumbent by the optimum of one choice, if that precedes it; False when memory does not suffice.
+        """Improve the incumbent by the optimum of one choice, if that precedes it; False when memory does not suffice."""
+        if not survey.exact[c] and self.elides_by_bounds:
+            return False
+        least, settled = np.full(labels.GOALS, np.inf), True
+        for settler in self.settlers(survey, c):
+            bounds = survey.bounds[c].copy()
+            settled &= self._settle(settler, bounds, survey, c, index)
+            least = min(least, bounds, key=tuple)
+        survey.bounds[c] = max(survey.bounds[c], least, key=tuple)
+        return settled
+
+    def _settle(self, settler: Settler, bounds: Any, survey: Surveyed, c: int, index: int) -> bool:
+        """Settle one way in which the counts of a choice may turn out, and raise its ``bounds``.
 
         Costs-to-go in mixtures of metrics raise the bounds and give candidates; the label search settles what they leave.
         """
-        if not survey.exact[c]:
-            return False
-        settler = self.settler(survey, c)
         queue = settler.first_mixes()
         extended = False
         while queue or not extended:
@@ -549,12 +588,15 @@ class Search:
                 queue = settler.later_mixes()
                 continue
             found = settler.mix(queue.pop(0))
+            if settler.is_empty:
+                bounds[:] = np.inf
+                return True
             if found is not None and not self.incumbent.precedes(found[0], index):
                 self.incumbent = Incumbent(found[0], index, survey.keeps, self.choice(c), found[1])
             if len(settler.mixes) >= len(settler.tracked):
-                survey.bounds[c] = np.maximum(survey.bounds[c], settler.bounds())
-                settled = self.incumbent.index == index and tuple(self.incumbent.goals) <= tuple(survey.bounds[c])
-                if settled or not self.incumbent.could_yield_to(survey.bounds[c], index):
+                bounds[:] = np.maximum(bounds, settler.bounds())
+                settled = self.incumbent.index == index and tuple(self.incumbent.goals) <= tuple(bounds)
+                if settled or not self.incumbent.could_yield_to(bounds, index):
                     return True
         ties = index < self.incumbent.index
         best = settler.search(self.incumbent.goals, ties, np.zeros((0, labels.GOALS)), -1, self.most_bytes // 2)

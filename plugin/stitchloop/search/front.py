@@ -13,7 +13,7 @@ from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import labels, scan
 from stitchloop.search.exact import Search
 from stitchloop.search.nest import Incumbent
-from stitchloop.search.settle import workspace
+from stitchloop.search.settle import Settler, workspace
 
 BLOCK = 16
 """Choices that are treated between two looks at which others have become hopeless."""
@@ -96,16 +96,25 @@ def _treat(search: Search, k: int, c: int, add: Callable[[Incumbent], None], poi
         offer(goals, loops)
     if hopeless():
         return True
-    if not survey.exact[c]:
+    if not survey.exact[c] and search.elides_by_bounds:
         return False
-    settler = search.settler(survey, c)
+    ways = [_treat_way(search, settler, survey.bounds[c], offer, points) for settler in search.settlers(survey, c)]
+    return all(ways)
+
+
+def _treat_way(
+    search: Search, settler: Settler, bounds: Any, offer: Callable[[Any, Any], None], points: Callable[[], Any]
+) -> bool:
+    """Give ``offer`` the nests of one way in which the counts of a choice may turn out; False when memory does not suffice."""
     for mixes in (settler.first_mixes, settler.later_mixes):
         for weights in mixes():
             found = settler.mix(weights)
             if found is not None:
                 offer(*found)
-        survey.bounds[c] = np.maximum(survey.bounds[c], settler.bounds())
-        if hopeless():
+            if settler.is_empty:
+                return True
+        bounds = np.maximum(bounds, settler.bounds())
+        if _hopeless(points(), bounds[None])[0]:
             return True
     front = points()
     listed = settler.search(np.full(labels.GOALS, np.inf), False, front, len(front), search.most_bytes // 2)

@@ -101,6 +101,11 @@ class Settler:
         self.sums.append(nest.sums)
         return goals, nest.loops
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no nest is valid, as soon as a mixture is made."""
+        return bool(self.mixes) and self.tables_of_mixes[0, self.plan.root, 0] == np.inf
+
     def bounds(self) -> Any:
         """Bounds on the goals from all mixtures made so far; all tracked metrics must be among them."""
         kinds, metrics = len(self.tracked), np.zeros(len(self.eye))

@@ -56,6 +56,14 @@ class Surveyed:
         self.waiting = np.ones(len(self.bounds), dtype=np.bool_)
         self.running = np.zeros(len(self.bounds), dtype=np.bool_)
 
+    @classmethod
+    def dropped(cls, keeps: KeepSets, choices: Any, bounds: Any) -> Surveyed:
+        """All choices dropped by one bound, ``bounds[1, GOALS]``."""
+        nothing = np.zeros((len(choices), 0))
+        survey = cls(keeps, choices, nothing, nothing, nothing, np.repeat(bounds, len(choices), axis=0))
+        survey.waiting[:] = False
+        return survey
+
     @property
     def least(self) -> float:
         """Lower bound of the first goal over what waits."""
@@ -89,9 +97,14 @@ class Surveyor:
             self.plans[keeps] = build_plan(build_program(self.space, keeps), len(self.space.levels))
         return self.plans[keeps]
 
-    def survey(self, sets: list[KeepSets], choices: Any) -> Iterator[Surveyed]:
-        """Bounds for every combination of keep sets; what a tensor adds depends on the levels that keep it only."""
+    def survey(self, sets: list[KeepSets], choices: Any, goals: Any = None) -> Iterator[Surveyed]:
+        """Bounds for every combination of keep sets; what a tensor adds depends on the levels that keep it only.
+
+        Combinations that cannot precede ``goals``, whatever the choice, get no more than that bound.
+        """
         parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any]] = {}
+        least: dict[tuple[int, tuple[int, ...]], tuple[Any, Any]] = {}
+        widest = choices[choices.prod(axis=(1, 2)).argmax()][None] if len(choices) else choices
         for keeps in sets:
             keys = [
                 (t, tuple(i for i, keep in enumerate(keeps) if tensor.name in keep))
@@ -102,6 +115,15 @@ class Surveyor:
                     plan = self.plan(keeps)
                     filled = surely_filled(self.machine, plan, choices, self.fanouts) if self.full else None
                     parts[key] = settle_tensor(self.machine, plan, self._still(plan), key[0], choices, filled)[:3]
+                    least[key] = parts[key][0].min(axis=0, initial=np.inf), parts[key][1].min(axis=0, initial=np.inf)
+            if goals is not None:
+                constant, floor = (sum(least[key][i] for key in keys)[None] for i in (0, 1))
+                bounds = self.rate(
+                    widest, constant * (not self.full), floor, self.task._replace(leak=np.zeros_like(self.task.leak))
+                )
+                if not no_later(bounds, goals)[0]:
+                    yield Surveyed.dropped(keeps, choices, bounds)
+                    continue
             own = [parts[key] for key in keys]
             constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
             tensors, words = self.outermost.floor(keeps)
@@ -113,10 +135,10 @@ class Surveyor:
                 constants[(choices[:, 0] > 1).any(axis=1)] = 0.0
             yield Surveyed(keeps, choices, constants, floors, exact, self.rate(choices, constants, floors))
 
-    def rate(self, choices: Any, constants: Any, floors: Any) -> Any:
+    def rate(self, choices: Any, constants: Any, floors: Any, task: scan.Task | None = None) -> Any:
         """Bounds on the goals, ``float64[choices, GOALS]``."""
         bounds = np.zeros((len(choices), GOALS))
-        scan.rate_floors(self.task, choices, constants, floors, bounds)
+        scan.rate_floors(task or self.task, choices, constants, floors, bounds)
         return bounds
 
     def tiles(self, survey: Surveyed, c: int) -> tuple[Any, Any]:
