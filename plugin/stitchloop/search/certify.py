@@ -32,6 +32,7 @@ from stitchloop.search.found import INTERRUPTED, TIME_LIMIT, Found
 from stitchloop.search.machine import mixes_signs
 from stitchloop.search.objectives import completed, objective_of, value_of
 from stitchloop.spec import Spec
+from stitchloop.stats import Stats
 from stitchloop.text import counted
 
 if TYPE_CHECKING:
@@ -251,13 +252,18 @@ def _with_links(search: Search, full: Search, outcome: Outcome, found: Found, as
 
     name, space = search.names[0], search.space
     mapping, stats = found.mapping, found.stats
-    if outcome.incumbent.index != FIRST:
+
+    def met_by(stats: Stats) -> int:
+        """How many goals the bounds meet, one after another."""
+        pairs = zip(full.goals_of(stats), outcome.incumbent.goals)
+        return 0 if outcome.stopped_by else len(list(takewhile(lambda pair: pair[0] <= pair[1], pairs)))
+
+    if met_by(stats) < asked and outcome.incumbent.index not in (FIRST, search.incumbent.index):
         _, mapping, stats = refine(space, search.names, [found.mapping, build_mapping(space, outcome.incumbent)], search.deadline)
     better = replace(found, mapping=mapping, stats=stats, evaluated=found.evaluated + outcome.treated)
     value = value_of(name, stats)
     least = min(value, outcome.bound * _scale(name))
-    pairs = zip(full.goals_of(stats), outcome.incumbent.goals)
-    met = 0 if outcome.stopped_by else len(list(takewhile(lambda pair: pair[0] <= pair[1], pairs)))
+    met = met_by(stats)
     if met >= asked:
         ties = f"of mappings that are equal in what was asked for this is the best under the count {WITHOUT!r}"
         notes = () if met >= len(search.names) else (ties,)

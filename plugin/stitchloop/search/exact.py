@@ -196,6 +196,7 @@ class Search:
         memory, names = self.most_bytes / 2**20, self.names[:asked] if self.ties else self.names
         other = Search(self.space, names, self.threads, self.deadline, memory, None, False, self.every, full=True)
         other.incumbent = replace(self.incumbent, goals=other.goals_of(stats), index=FIRST)
+        other.surveyor.plans, other.surveyor.fitting = self.surveyor.plans, self.surveyor.fitting
         return other
 
     # -- what spatial factors settle ----------------------------------------------------------------------------------
