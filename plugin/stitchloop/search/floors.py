@@ -5,13 +5,14 @@ first temporal loop outside it. Every kept tensor that r indexes is delivered an
 its transfer moves at least ``x(e)`` words into a child, the part of the tile that a slide along r does not keep over the
 volume of e. The others move each touched word at least once. So r prices the level, at the least over all e that fit. The
 level outside has the same first loop, unless r is the rank of one of its own loops. Ranks of which spatial loops leave
-nothing have no loop. The floor is the least sum over all levels and all ranks that agree in this way; the prices of different
-levels add up, for they are about different transfers.
+nothing have no loop. As long as no level up to k has loops, e is what spatial loops make of it, and every iteration is a step.
+The floor is the least sum over all levels, all ranks that agree in this way, and all levels where loops may begin; the prices
+of different levels add up, for they are about different transfers.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,33 +81,63 @@ def raise_floors(
         return
     instances = instances_of(choices)[0].T
     outer = np.where((machine.size // choices.prod(axis=1))[:, ranks].T > 1, 0.0, np.inf)
+    begun, still = outer.copy(), outer.copy()
     for k in range(choices.shape[1] - 1, -1, -1):
         if k + 1 < choices.shape[1]:
-            own = looped[k + 1, ranks]
-            outer[own] = np.where(np.isinf(outer[own]), np.inf, outer.min(axis=0))
-        outer += _raised(machine, plan, looped[: k + 1].any(axis=0), k, ranks, choices, instances, tiles, filled)
-    least = outer.min(axis=0)
+            own, least = looped[k + 1, ranks], begun.min(axis=0)
+            begun[own] = np.where(np.isinf(begun[own]), np.inf, least)
+            still[own] = np.minimum(still[own], np.where(np.isinf(still[own]), np.inf, least))
+        moved = _Moved.into(k, machine, plan, choices, instances, filled)
+        if moved.transfers:
+            raised = _raised(machine, plan, looped[: k + 1].any(axis=0), k, ranks, choices, moved, tiles)
+            begun += raised
+            still += np.maximum(raised, _raised_by_spatial(machine, plan, k, ranks, choices, moved))
+    least = np.minimum(still.min(axis=0), begun.min(axis=0) if looped[0, ranks].any() else np.inf)
     floors[:, ENERGY] += np.where(np.isinf(least), 0.0, least)
 
 
+class _Moved(NamedTuple):
+    """The transfers into a level."""
+
+    transfers: list[int]
+    prices: Any
+    """``float64[transfers, choices]``: pJ of one word into one child, all instances together."""
+    least: Any
+    """``float64[transfers, choices]``: what the floor holds of them without any raise."""
+
+    @classmethod
+    def into(cls, k: int, machine: Machine, plan: Plan, choices: Any, instances: Any, filled: Any) -> _Moved:
+        """Those whose child is level k."""
+        own = [q for q, child in enumerate(plan.transfer_child) if child == k]
+        halved = [filled is not None and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
+        part = np.where(halved, 0.5, 1.0)[:, None]
+        fills: Any = [1.0 if filled is None else filled[q] for q in own]
+        prices = [_price(machine, plan, q, choices, instances, *how) for q, *how in zip(own, halved, fills)]
+        least = [_compulsory(machine, plan, q, choices, instances, fill) for q, fill in zip(own, fills)]
+        return cls(own, part * np.array(prices), np.array(least))
+
+
+def _raised_by_spatial(machine: Machine, plan: Plan, k: int, ranks: list[int], choices: Any, moved: _Moved) -> Any:
+    """What :func:`_raised` gives where no level up to k has loops."""
+    inside, raised = choices[:, : k + 1].prod(axis=1).astype(float), np.zeros((len(ranks), len(choices)))
+    turns = (machine.size / choices.prod(axis=1)).prod(axis=1)
+    for n, q in enumerate(moved.transfers):
+        t = plan.transfer_tensor[q]
+        for i, r in enumerate(ranks):
+            if machine.indexes[t, r]:
+                raised[i] += moved.prices[n] * turns * _boxes(machine, t, inside, r)[1] * (1.0 - 1e-12) - moved.least[n]
+    return np.maximum(raised, 0.0)
+
+
 def _raised(
-    machine: Machine,
-    plan: Plan,
-    looped: Any,
-    k: int,
-    ranks: list[int],
-    choices: Any,
-    instances: Any,
-    tiles: dict[Any, Any],
-    filled: Any,
+    machine: Machine, plan: Plan, looped: Any, k: int, ranks: list[int], choices: Any, moved: _Moved, tiles: dict[Any, Any]
 ) -> Any:
     """``float64[ranks, choices]``: by how much each rank of the first loop outside level k raises the level's floor.
 
     ``looped[rank]``: whether a level up to k may loop over the rank in time.
     """
-    raised = np.zeros((len(ranks), len(choices)))
-    own = [q for q, child in enumerate(plan.transfer_child) if child == k]
-    if not own or not np.isfinite(machine.capacity[k]):
+    raised, own = np.zeros((len(ranks), len(choices))), moved.transfers
+    if not np.isfinite(machine.capacity[k]):
         return raised
     inside = choices[:, : k + 1].prod(axis=1)
     _, first, member = np.unique(same_rows(inside), return_index=True, return_inverse=True)
@@ -121,11 +152,6 @@ def _raised(
     shaped = machine.indexes[plan.kept[k]].any(axis=0)
     left = machine.size / choices.prod(axis=1)
     turns = left[:, shaped | ~looped].prod(axis=1)
-    halved = [filled is not None and sums_ranks(machine, plan.transfer_tensor[q]) for q in own]
-    part = np.where(halved, 0.5, 1.0)[:, None]
-    fills: Any = [1.0 if filled is None else filled[q] for q in own]
-    prices = part * np.array([_price(machine, plan, q, choices, instances, *how) for q, *how in zip(own, halved, fills)])
-    least = np.array([_compulsory(machine, plan, q, choices, instances, fill) for q, fill in zip(own, fills)])
     volumes = extents.prod(axis=1)
     order = np.argsort(member.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(member.ravel(), minlength=len(first)))
@@ -135,17 +161,17 @@ def _raised(
         fit = (extents[:, shaped] % group[shaped] == 0).all(axis=1) & (extents[:, fixed] == group[fixed]).all(axis=1)
         if not fit.any():
             continue
-        weight = prices[:, those] * turns[those] * float(group[shaped].prod())
+        weight = moved.prices[:, those] * turns[those] * float(group[shaped].prod())
         for i, r in enumerate(ranks):
-            moved = [n for n, q in enumerate(own) if machine.indexes[plan.transfer_tensor[q], r]]
-            if not moved:
+            those_of_r = [n for n, q in enumerate(own) if machine.indexes[plan.transfer_tensor[q], r]]
+            if not those_of_r:
                 continue
-            tensors = tuple(plan.transfer_tensor[own[n]] for n in moved)
+            tensors = tuple(plan.transfer_tensor[own[n]] for n in those_of_r)
             if (few := (*key, group.tobytes(), fixed.tobytes(), tensors, r)) not in tiles:
                 words = [_boxes(machine, t, extents[fit], r)[1] / volumes[fit] for t in tensors]
                 tiles[few] = _minimal(np.array(words).T)
-            moved_words = (tiles[few] @ weight[moved]).min(axis=0)
-            raised[i, those] = np.maximum(moved_words * (1.0 - 1e-12) - least[moved][:, those].sum(axis=0), 0.0)
+            energy = (tiles[few] @ weight[those_of_r]).min(axis=0)
+            raised[i, those] = np.maximum(energy * (1.0 - 1e-12) - moved.least[those_of_r][:, those].sum(axis=0), 0.0)
     return raised
 
 
