@@ -408,15 +408,19 @@ class Search:
             loosen(self.machine, plan, tables, survey.choices[c], self.surveyor.fanouts, nodes)
         scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
         for slides in (NEAREST, EXACT) if len(plan.slides) else (EXACT,):
-            if not self.ties or slides == EXACT or bounds[0] < found.goals[0]:
-                least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
-                if least == np.inf:
-                    bounds[:] = np.inf
-                    return scan.EMPTY, None, None
-                sums[primary] = max(sums[primary], least)
-                labels.rate(scale, sums, sums[ENERGY], bounds)
-                if not found.could_yield_to(bounds, index):
+            if self.ties and bounds[0] >= found.goals[0]:
+                if not found.could_yield_to(self._tied(plan, tables, space, nodes, slides, scale, sums), index):
                     return scan.DROPPED, None, None
+                if slides == NEAREST:
+                    continue
+            least = scan.price(self.machine, plan, tables, space, self.eye[primary], nodes, slides, space.slots)
+            if least == np.inf:
+                bounds[:] = np.inf
+                return scan.EMPTY, None, None
+            sums[primary] = max(sums[primary], least)
+            labels.rate(scale, sums, sums[ENERGY], bounds)
+            if not found.could_yield_to(bounds, index):
+                return scan.DROPPED, None, None
             if self.ties:
                 tied = self._tied(plan, tables, space, nodes, slides, scale, sums)
                 if not found.could_yield_to(tied, index):

@@ -65,16 +65,23 @@ def _loops(bounds: dict[str, Loop], ranks: Sequence[str]) -> tuple[Loop, ...]:
 
 def _moved(space: Mapspace, mapping: Mapping, rank: str) -> Iterator[Mapping]:
     """A factor of one rank moved from one temporal or spatial loop to another place."""
-    slots = [(i, kind) for i, spatial in space.slots for kind in (("spatial_x", "spatial_y") if spatial else ("temporal",))]
-    for i, kind in slots:
+    places = [
+        (slot, kind, space.loops(slot).factors[rank])
+        for slot in space.slots
+        for kind in (("spatial_x", "spatial_y") if slot[1] else ("temporal",))
+    ]
+    for slot, kind, limits in places:
+        i = slot[0]
         own = next((loop.bound for loop in getattr(mapping.levels[i], kind) if loop.rank == rank), 1)
         for factor in divisors(own)[1:]:
-            for j, other in slots:
-                if (j, other) == (i, kind):
+            for to, other, most in places:
+                if (to, other) == (slot, kind):
                     continue
-                taken = _scaled(mapping.levels[i], kind, rank, own // factor, True)
+                j, taken = to[0], _scaled(mapping.levels[i], kind, rank, own // factor, True)
                 receiver = taken if i == j else mapping.levels[j]
                 had = next((loop.bound for loop in getattr(receiver, other) if loop.rank == rank), 1)
+                if to != slot and not (limits.admits(own // factor) and most.admits(had * factor)):
+                    continue
                 for inner in (True, False) if had == 1 else (True,):
                     yield _with(mapping, {i: taken, j: _scaled(receiver, other, rank, had * factor, inner)})
 
