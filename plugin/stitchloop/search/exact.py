@@ -28,11 +28,16 @@ to the outermost. A *node* is the product of the loops walked so far, rank by ra
 5. *Least costs* to the end of the nest, in any fixed non-negative mixture of metrics, fill the slots outermost first. A free
    rank's edges to all multiples are a running minimum over its prime factors.
 6. *Goals* (energy, cycles, their product, accesses) do not decrease in any metric. A choice of spatial bounds is dropped
-   when the goals of lower bounds on its metrics do not precede the incumbent: floors that need no lattice
-   (:mod:`stitchloop.search.floors`), by which choices are ordered, then the least cost with slides made as cheap as they
-   could ever be, then the exact least cost. If the nest of least cost meets its own bound, it is the choice's optimum. Else
-   mixtures bound it and the label search decides (:mod:`stitchloop.search.labels`).
-7. *Order.* Choices have fixed numbers; equal goals are decided by them, and a choice is dropped for an equal incumbent only
+   when the goals of lower bounds on its metrics do not precede the incumbent: floors that need no lattice of its own
+   (:mod:`stitchloop.search.floors`, :mod:`stitchloop.search.outermost`), by which choices are ordered, then the least cost
+   with slides made as cheap as they could ever be, then the exact least cost. If the nest of least cost meets its own
+   bound, it is the choice's optimum. Else mixtures bound it and the label search decides (:mod:`stitchloop.search.labels`).
+   Where accesses come first, many choices are equal in them. They are whole words; so a mixture in which energy weighs
+   little bounds the energy of nests with the least accesses, and what it leaves of a choice decides the tie.
+7. *Nested fan-outs.* If fan-outs at several levels spread a sum of ranks over one tensor, the outermost alone is exact on an
+   edge. For the others the choice's constants hold bounds, until it is settled: then for every number of different tiles
+   apart, at the nodes that have it.
+8. *Order.* Choices have fixed numbers; equal goals are decided by them, and a choice is dropped for an equal incumbent only
    if that has the lower number. What other threads have found changes what is dropped, never what is returned.
 
 Energies are compared to 38 bits, eleven digits. Cycles of complete nests are rounded in the tool's order of operations.
