@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
@@ -254,9 +253,12 @@ def _with_links(search: Search, full: Search, outcome: Outcome, found: Found, as
     mapping, stats = found.mapping, found.stats
 
     def met_by(stats: Stats) -> int:
-        """How many goals the bounds meet, one after another."""
-        pairs = zip(full.goals_of(stats), outcome.incumbent.goals)
-        return 0 if outcome.stopped_by else len(list(takewhile(lambda pair: pair[0] <= pair[1], pairs)))
+        """How many goals no mapping can better, one after another."""
+        if outcome.stopped_by:
+            return 0
+        own, bounds = full.goals_of(stats), outcome.incumbent.goals
+        unequal = next((g for g in range(len(full.names)) if own[g] != bounds[g]), len(full.names))
+        return len(full.names) if tuple(own) < tuple(bounds) else unequal
 
     if met_by(stats) < asked and outcome.incumbent.index not in (FIRST, search.incumbent.index):
         _, mapping, stats = refine(space, search.names, [found.mapping, build_mapping(space, outcome.incumbent)], search.deadline)
