@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from search_spaces import gemm, least, plain, random_architecture, random_mapspace, random_sliding_einsum, valid_stats
-from stitchloop.architecture import Level
-from stitchloop.constraints import Constraints, LevelConstraints, LoopConstraint
+from stitchloop.architecture import Architecture, Compute, Energy, Level
+from stitchloop.constraints import Constraints, FactorConstraint, LevelConstraints, LoopConstraint
 from stitchloop.mapspace import build_mapspace
 from stitchloop.model import TIMELOOP
 from stitchloop.search import search
@@ -47,6 +47,25 @@ def test_links_between_compute_units_are_in_the_certificate(seed):
             assert result.certificate.optimal
             assert result.certificate.counting == "timeloop"
             assert tuple(value_of(n, result.stats) for n in completed(objectives)) == pytest.approx(want, rel=1e-9)
+
+
+def test_units_under_two_fanouts_in_a_row_share_under_the_inner_one(monkeypatch):
+    """On which of the two a rank moves matters to links alone, so the bound has to hold for the inner one."""
+    from stitchloop.search import certify
+
+    levels = (
+        Level("inner_spatial", True, instances=2, mesh_x=2, fanout_x=2),
+        Level("outer_spatial", True, instances=1, fanout_x=2),
+        Level("memory", energy=Energy(read=675.0, write=300.0, update=450.0)),
+    )
+    architecture = Architecture("two fan-outs", levels, Compute("mac", 4, 4, 1, energy=Energy(compute=7.0)))
+    once = LevelConstraints(temporal=LoopConstraint((FactorConstraint("K", "=", 2),), ("K", "N", "M")))
+    space = build_mapspace(gemm(3, 3, 4), architecture, Constraints((LevelConstraints(), LevelConstraints(), once)))
+    want = least(valid_stats(space, TIMELOOP), ("energy",))
+    assert want is not None
+    monkeypatch.setattr(certify, "LISTED", 0)
+    result = search(space, ("energy",))
+    assert result.values[0] == pytest.approx(want[0], rel=1e-9) or result.certificate.counting != "timeloop"
 
 
 SLIDING = [seed for seed in range(60, 110) if random_mapspace(seed, sliding=True, most=500) is not None]

@@ -103,7 +103,8 @@ def _is_inert(space: Mapspace, index: int, but_for_spatial: bool = False) -> boo
 def _group_options(space: Mapspace, group: Sequence[int]) -> Any:
     """``int32[*, levels of the group, ranks]``: bounds of a group's levels, the first of each set with equal counts.
 
-    Equal are those with equal products, but for several ranks of a sum that one level spreads together.
+    Equal are those with equal products, but for several ranks of a sum that one level spreads together. Among them the one
+    that spreads most at level 0 is first: only there do compute units pass on what they share, under the tool's full count.
     """
     sizes, together = np.array(space.einsum.rank_sizes, dtype=np.int64), _summed(space)
     options = np.ones((1, 0, len(sizes)), dtype=np.int32)
@@ -112,6 +113,8 @@ def _group_options(space: Mapspace, group: Sequence[int]) -> Any:
         before, after = np.repeat(options, len(own), axis=0), np.tile(own, (len(options), 1, 1))
         options = np.concatenate([before, after], axis=1)
         options = options[(sizes % options.astype(np.int64).prod(axis=1) == 0).all(axis=1)]
+    if group[0] == 0:
+        options = options[np.argsort(-options[:, 0].prod(axis=1), kind="stable")]
     keys = [options.prod(axis=1, dtype=np.int64)]
     for ranks in together:
         bounds = options[:, :, ranks]
