@@ -70,8 +70,9 @@ def test_machine_code_does_what_python_does(arguments: list[Any], folder: Path) 
         (0, None),
         (0, np.zeros(3, dtype=np.int8)),
         (1, np.frombuffer(bytes(25), dtype=np.uint8)[1:].view(np.int64)),
+        (1, np.array([2, 0, 1]).astype(np.dtype(np.int64).newbyteorder())),
     ],
-    ids=["order", "dimensions", "integers for floats", "long for short", "list", "none", "bytes for flags", "unaligned"],
+    ids=["order", "dimensions", "integers", "long for short", "list", "none", "bytes for flags", "unaligned", "swapped"],
 )
 def test_arrays_of_another_kind_are_refused(arguments: list[Any], at: int, wrong: Any) -> None:
     arguments[at] = wrong
@@ -123,6 +124,19 @@ def test_code_is_known_by_all_that_it_depends_on(monkeypatch: pytest.MonkeyPatch
     assert changed != before
     monkeypatch.setattr(sys.modules[__name__], "scaled", inner(lambda number, factor: number / factor))
     assert compiled._digest(gather.function, []) not in (before, changed)
+
+
+def test_what_numba_is_told_is_part_of_it_or_refused(folder: Path) -> None:
+    """Code without optimization was kept for all later runs; where numba may not translate there was a traceback."""
+    script = "from stitchloop.search.walk import follow as k; k._link()"
+
+    def run(**settings: str) -> str:
+        environment = {**os.environ, **settings}
+        return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True).stderr
+
+    assert "InputError: NUMBA_DISABLE_JIT: " in run(NUMBA_DISABLE_JIT="1")
+    assert run(NUMBA_OPT="0") == run() == run(NUMBA_DISABLE_JIT="1") == ""
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_numba_is_not_imported_once_kernels_are_on_disk() -> None:

@@ -5,13 +5,14 @@ To import numba, and to load what it keeps on disk, takes longer than most searc
 of words: the address of the tuple of arguments, where it finds NumPy's arrays and checks their types, and the numbers.
 
 The name of a file holds a digest of all that its machine code depends on: the kernel and what it calls, constants included,
-processor, Python and libraries.
+processor, Python, libraries and what the environment tells numba.
 """
 
 from __future__ import annotations
 
 import ctypes
 import marshal
+import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -52,6 +53,9 @@ WORDS = {"int64": "q", "float64": "d", "bool": "?7x"}
 
 NDARRAY = id(np.ndarray)
 """What machine code knows arrays by."""
+
+SETTINGS = ("OPT", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO")
+"""Variables ``NUMBA_...`` of the environment that machine code depends on."""
 
 NUMBERS = {int: Kind("int64"), float: Kind("float64"), bool: Kind("bool")}
 
@@ -131,13 +135,14 @@ def _digest(function: Callable[..., Any], kinds: list[Kind]) -> str:
 
 @cache
 def _host() -> tuple[str, ...]:
-    """The processor, and the versions of Python, NumPy's objects, LLVM and :mod:`stitchloop.search.translate`."""
+    """Processor, numba's settings, and versions of Python, NumPy's objects, LLVM and :mod:`stitchloop.search.translate`."""
     import llvmlite
     from llvmlite import binding
 
     processor = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    settings = (os.environ.get(f"NUMBA_{name}", "") for name in SETTINGS)
     own = Path(__file__).with_name("translate.py").read_text()
-    return (*processor, sys.implementation.cache_tag, np.__version__.split(".")[0], llvmlite.__version__, own)
+    return (*processor, *settings, sys.implementation.cache_tag, np.__version__.split(".")[0], llvmlite.__version__, own)
 
 
 def _parts(function: Callable[..., Any]) -> Iterator[Any]:

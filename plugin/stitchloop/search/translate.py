@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.np.arrayobj import populate_array
 
+from stitchloop.errors import InputError
 from stitchloop.search.compiled import ENTRY_NAME, REFUSED, Kind
 
 HEAD = object.__basicsize__ // 8
@@ -22,7 +23,8 @@ ITEMS = tuple.__basicsize__ // 8
 DATA, DIMENSIONS, SHAPE, DTYPE, FLAGS = (HEAD + k for k in (0, 1, 2, 5, 6))
 """Words of a NumPy array."""
 NUMBER = HEAD + 1
-"""Word of a dtype; its upper half is the number of the type."""
+"""Word of a dtype; its upper half is the number of the type, the sign of the byte order stands in the third byte."""
+NUMBER_AND_ORDER = 0xFFFFFFFF00FF0000
 ORDERED = 0x101
 """Flags of an array: C-contiguous, and aligned."""
 
@@ -40,7 +42,14 @@ def translate(function: Callable[..., Any], kinds: Sequence[Kind]) -> list[bytes
 
     The entry takes a block of words: the addresses of the tuple of arguments and of NumPy's class of arrays, then the numbers
     among the arguments. It returns what the function does, or 0; or ``REFUSED``.
+
+    Raises
+    ------
+    InputError
+        When numba is told not to translate.
     """
+    if config.DISABLE_JIT:
+        raise InputError("NUMBA_DISABLE_JIT", "the search runs as machine code, which numba may not make now", "unset it")
     own, types_ = dispatcher(function), tuple(_type_of(kind) for kind in kinds)
     own.compile(types_)
     compiled, context = own.overloads[types_], own.targetctx
@@ -96,7 +105,8 @@ def _array(context: Any, builder: Any, words: Any, ndarray: Any, kind: Kind, typ
     _check(builder, _load(builder, words, HEAD - 1), ndarray)
     _check(builder, builder.and_(_load(builder, words, DIMENSIONS), WORD(0xFFFFFFFF)), WORD(kind.dimensions))
     _check(builder, builder.and_(_load(builder, words, FLAGS), WORD(ORDERED)), WORD(ORDERED))
-    _check(builder, builder.lshr(_load(builder, _words_at(builder, words, DTYPE), NUMBER), WORD(32)), WORD(dtype.num))
+    number = builder.and_(_load(builder, _words_at(builder, words, DTYPE), NUMBER), WORD(NUMBER_AND_ORDER))
+    _check(builder, number, WORD(dtype.num << 32 | ord(dtype.byteorder) << 16))
     array, sizes = context.make_array(type_)(context, builder), _words_at(builder, words, SHAPE)
     shape, strides = [_load(builder, sizes, d) for d in range(kind.dimensions)], [WORD(dtype.itemsize)]
     for size in shape[:0:-1]:
