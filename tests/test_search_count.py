@@ -14,6 +14,7 @@ from stitchloop.mapspace import build_mapspace
 from stitchloop.model import TIMELOOP
 from stitchloop.search import search
 from stitchloop.search.certify import counts_as_model
+from stitchloop.search.exact import Search
 from stitchloop.search.listing import Bounds
 from stitchloop.search.machine import touched, touched_words
 from stitchloop.search.objectives import completed, value_of
@@ -244,3 +245,17 @@ def test_a_fan_out_without_room_for_two_ranks_spreads_no_sum():
     spec = load_spec([here / "arch" / "nvdla_like.yaml", here / "problems" / "mobilenet_v2" / "depthwise_7.yaml"])
     certificate = map_einsum(spec).certificate
     assert (certificate.optimal, certificate.counting) == (True, "timeloop")
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(3100, 3160) if random_mapspace(seed, sliding=True, most=600)][:14])
+def test_telling_chained_slides_apart_only_raises_bounds(seed, monkeypatch):
+    """Wraps need a next loop along the same sum: slides that have one are priced apart, and the bound stays below the optimum."""
+    from stitchloop.search.surveys import Surveyor
+
+    space = random_mapspace(seed, sliding=True, most=600)
+    want = least(valid_stats(space, TIMELOOP), ("energy",))
+    if want is None:
+        return
+    told = Search(space, ("energy",), full=True).run().bound
+    monkeypatch.setattr(Surveyor, "chained", Surveyor.plan)
+    assert Search(space, ("energy",), full=True).run().bound <= told <= want[0] * (1 + 1e-11)

@@ -11,11 +11,10 @@ from search_spaces import convolution, random_mapspace
 from stitchloop.errors import InvalidMapping
 from stitchloop.model import TIMELOOP, Evaluator
 from stitchloop.search import labels
-from stitchloop.search.exact import Search
+from stitchloop.search.exact import Search, Workplace
 from stitchloop.search.nest import Incumbent
 from stitchloop.search.objectives import value_of
 from stitchloop.search.outermost import Outermost
-from stitchloop.search.settle import workspace
 from test_search_symmetry import space_of
 
 LAST = "last-level-accesses"
@@ -44,8 +43,7 @@ def test_no_nest_moves_less_under_the_count_of_the_search(seed, monkeypatch):
     monkeypatch.setattr(Outermost, "floor", lambda self, keeps: (frozenset(), 0.0))
     for k, survey in enumerate(found.surveyor.survey(found.sets, found.choices)):
         for c, nodes in enumerate(found.sizes):
-            own = workspace(found.space, found.machine, found.surveyor.plan(survey.keeps), int(nodes))
-            found.least(survey, own, c, nothing, found.index(k, c))
+            found.least(survey, Workplace(found, int(nodes)), c, nothing, found.index(k, c))
             assert raised[k].bounds[c, 0] <= survey.bounds[c, 0]
 
 

@@ -68,17 +68,16 @@ def test_equal_rows_get_equal_numbers():
 @pytest.mark.parametrize("seed", [seed for seed in range(40) if random_mapspace(seed, sliding=seed % 2 == 0, most=3000)][:16])
 def test_raised_bounds_stay_below_the_least_nest(seed):
     from stitchloop.search import labels
+    from stitchloop.search.exact import Workplace
     from stitchloop.search.nest import Incumbent
-    from stitchloop.search.settle import workspace
 
     found = Search(random_mapspace(seed, sliding=seed % 2 == 0, most=3000), ("energy",), threads=1)
     nothing = Incumbent(np.full(labels.GOALS, np.inf))
     for k, survey in enumerate(found.surveyor.survey(found.sets, found.choices)):
         found.surveyor.raise_bounds(survey, nothing.goals)
         raised = survey.bounds[:, 0].copy()
-        plan = found.surveyor.plan(survey.keeps)
         for c in range(len(found.choices)):
-            own = workspace(found.space, found.machine, plan, int(found.nodes(survey.choices[c][None])[0]))
+            own = Workplace(found, int(found.sizes[c]))
             _, goals, _ = found.least(survey, own, c, nothing, found.index(k, c))
             if goals is not None:
                 assert raised[c] <= goals[0]

@@ -84,7 +84,7 @@ class Plan(NamedTuple):
     pay_first: Any
     pay_last: Any
     slides: Any
-    """int64[slides, 3]: payment, level and rank of the loop."""
+    """int64[slides, 4]: payment, level and rank of the loop, and what comes after."""
     spans: Any
     """int64[slides, 3]: each slide's first transfer, the one past its last, and the row of ``Tables.staying`` of its first."""
     slot_ops: Any

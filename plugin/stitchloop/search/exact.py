@@ -60,7 +60,7 @@ from stitchloop.mapspace.factors import divisors
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.model import Counting, Evaluator
 from stitchloop.search import labels, scan
-from stitchloop.search.arrays import ENERGY, Plan
+from stitchloop.search.arrays import ENERGY, Plan, Tables
 from stitchloop.search.constants import bounded_spreads, spread_nodes
 from stitchloop.search.found import INTERRUPTED, TIME_LIMIT
 from stitchloop.search.machine import build_machine
@@ -122,6 +122,23 @@ class Outcome:
     treated: int
     """Vectors of spatial factors, over all keep sets, that are settled."""
     labels: int
+
+
+class Workplace:
+    """Work space of one thread for lattices of up to ``nodes`` nodes, by plan."""
+
+    def __init__(self, search: Search, nodes: int) -> None:
+        self.search, self.nodes = search, nodes
+        self.made: list[tuple[Plan, tuple[Tables, scan.Space]]] = []
+
+    def at(self, plan: Plan) -> tuple[Tables, scan.Space]:
+        """The work space for a plan, made the first time."""
+        for known, made in self.made:
+            if known is plan:
+                return made
+        search = self.search
+        self.made.append((plan, workspace(search.space, search.machine, plan, self.nodes, search.full)))
+        return self.made[-1][1]
 
 
 class Search:
@@ -366,13 +383,13 @@ class Search:
         threads = self.threads if work > ALONE else 1
 
         def treat(k: int, block: Any, found: Incumbent) -> Any:
-            survey, plan, status = self.surveys[k], self.surveyor.plan(self.sets[k]), []
+            survey, status = self.surveys[k], []
             nodes = int(self.sizes[block].max())
             stock = spare.setdefault(k, [])
             fitting = next((item for item in stock if item[0] >= nodes), None)
             if fitting is None:
                 stock.clear()
-                fitting = nodes, workspace(self.space, self.machine, plan, nodes, self.full)
+                fitting = nodes, Workplace(self, nodes)
             else:
                 stock.remove(fitting)
             for c in block:
@@ -404,15 +421,19 @@ class Search:
         finally:
             pool.shutdown(wait=not pending, cancel_futures=True)
 
-    def least(self, survey: Surveyed, own: Any, c: int, found: Incumbent, index: int) -> tuple[int, Any, Any]:
+    def least(self, survey: Surveyed, own: Workplace, c: int, found: Incumbent, index: int) -> tuple[int, Any, Any]:
         """Raise the bounds of one choice by its least cost in the primary metric: (status, goals and loops of that nest)."""
-        tables, space = own
-        plan, bounds, primary = self.surveyor.plan(survey.keeps), survey.bounds[c], self.task.primary
-        nodes = scan.lay(self.machine, plan, tables, survey.choices[c], survey.constants[c], self.surveyor.tiles(survey, c))
-        if self.full:
-            loosen(self.machine, plan, tables, survey.choices[c], self.surveyor.fanouts, nodes)
-        scale, sums = scan.scale_of(self.task, tables), survey.floors[c].copy()
-        for slides in (NEAREST, EXACT) if len(plan.slides) else (EXACT,):
+        near, bounds, primary = self.surveyor.plan(survey.keeps), survey.bounds[c], self.task.primary
+        last, laid, sums = self.surveyor.chained(survey.keeps) if self.full else near, None, survey.floors[c].copy()
+        for plan, slides in ((near, NEAREST), (last, EXACT)) if len(near.slides) else ((near, EXACT),):
+            if plan is not laid:
+                laid, (tables, space) = plan, own.at(plan)
+                nodes = scan.lay(
+                    self.machine, plan, tables, survey.choices[c], survey.constants[c], self.surveyor.tiles(survey, c)
+                )
+                if self.full:
+                    loosen(self.machine, plan, tables, survey.choices[c], self.surveyor.fanouts, nodes)
+                scale = scan.scale_of(self.task, tables)
             if self.ties and bounds[0] >= found.goals[0]:
                 if not found.could_yield_to(self._tied(plan, tables, space, nodes, slides, scale, sums), index):
                     return scan.DROPPED, None, None

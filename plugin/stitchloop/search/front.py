@@ -11,9 +11,9 @@ import numpy as np
 
 from stitchloop.mapspace.space import Mapspace
 from stitchloop.search import labels, scan
-from stitchloop.search.exact import Search
+from stitchloop.search.exact import Search, Workplace
 from stitchloop.search.nest import Incumbent
-from stitchloop.search.settle import Settler, workspace
+from stitchloop.search.settle import Settler
 
 BLOCK = 16
 """Choices that are treated between two looks at which others have become hopeless."""
@@ -88,8 +88,7 @@ def _treat(search: Search, k: int, c: int, add: Callable[[Incumbent], None], poi
 
     if hopeless():
         return True
-    own = workspace(search.space, search.machine, search.surveyor.plan(survey.keeps), int(search.sizes[c]))
-    status, goals, loops = search.least(survey, own, c, unbeaten, index)
+    status, goals, loops = search.least(survey, Workplace(search, int(search.sizes[c])), c, unbeaten, index)
     if status == scan.EMPTY or hopeless():
         return True
     if goals is not None:

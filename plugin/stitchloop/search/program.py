@@ -8,15 +8,20 @@ nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from functools import partial
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
 
 from stitchloop.mapspace.factors import FactorRange, divisors
 from stitchloop.mapspace.space import Mapspace
+from stitchloop.workload import Einsum, Tensor
+
+DEAD = -1
+"""The slot from which no nest can be ended."""
 
 END, EXIT, FREE, PAY, STEP, SLIDE = range(6)
 """Operations: the whole nest is walked; leave a level; loop over a rank at no cost; pay; pay and loop; the same with halo."""
@@ -25,13 +30,19 @@ COLUMNS = 13
 """kind, destination, source, rank, level, least bound, greatest bound, first of its destination, payments
 (from, to), slides (from, to), whether a payment to the same slot stands beside it."""
 
+EITHER, PLAIN, CHAINED = range(3)
+"""What comes after a slide: any loop; no loop of its sum before others move the tile; one of its sum before them."""
+
+CHAIN = 64
+"""Times the number of a sum: what an :data:`Unpaid` holds of it while its next loop is awaited."""
+
 UNLIMITED = 1 << 62
 
 Op = tuple[int, int, int, int, int, int, list[int], list[int]]
 """(kind, source, rank, level, least bound, greatest bound, payments, slides)."""
 
 Unpaid = tuple[int, ...]
-"""Per tensor: how many of its transfers, the outermost ones begun, still run."""
+"""Per tensor: how many of its transfers, the outermost ones begun, still run; and the sum of a :data:`CHAINED` slide."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,17 @@ def _may_spread(space: Mapspace, level: int, ranks: set[str], inside: set[str]) 
     return bool(set(least) & inside) and any(a * b <= spatial.fanout for a, b in combinations(least.values(), 2))
 
 
+def _sums(tensor: Tensor, einsum: Einsum) -> dict[int, int]:
+    """The number, from 1, of the sum of two ranks that each rank is in; none if three are summed, or a rank stands twice."""
+    expressions = [
+        {term.rank for term in terms if term.coefficient and einsum.sizes[term.rank] > 1} for terms in tensor.projection
+    ]
+    if any(len(ranks) > 2 for ranks in expressions) or len(set().union(*expressions)) < sum(map(len, expressions)):
+        return {}
+    numbered = enumerate((ranks for ranks in expressions if len(ranks) == 2), 1)
+    return {einsum.ranks.index(rank): number for number, ranks in numbered for rank in ranks}
+
+
 @dataclass(frozen=True)
 class Program:
     """Operations in the order of execution, those of one slot together.
@@ -119,7 +141,7 @@ class Program:
     pay_first: Any
     pay_last: Any
     slides: Any
-    """Distinct slides: (payment, level, rank)."""
+    """Distinct slides: (payment, level, rank, what comes after)."""
     slot_ops: Any
     """Per slot: (first, past the last) of its operations."""
     slots: int
@@ -127,7 +149,7 @@ class Program:
 
 
 class _Builder:
-    def __init__(self, space: Mapspace, transfers: Transfers, at_once: frozenset[str]) -> None:
+    def __init__(self, space: Mapspace, transfers: Transfers, at_once: frozenset[str], chained: bool) -> None:
         einsum = space.einsum
         self.space, self.transfers = space, transfers
         self.at_once = [tensor.name in at_once for tensor in einsum.tensors]
@@ -144,11 +166,12 @@ class _Builder:
             )
             for tensor in einsum.tensors
         ]
+        self.sums = [_sums(tensor, einsum) if chained else {} for tensor in einsum.tensors]
         self.ops: list[list[int]] = []
         self.op_pays: list[int] = []
         self.op_slides: list[int] = []
         self.pays: dict[tuple[int, int], int] = {}
-        self.slides: dict[tuple[int, int, int], int] = {}
+        self.slides: dict[tuple[int, int, int, int], int] = {}
         self.slot_ops: list[tuple[int, int]] = []
         self.memo: dict[tuple[Any, ...], int] = {}
 
@@ -160,7 +183,11 @@ class _Builder:
         return self.pays.setdefault((last - unpaid, last), len(self.pays))
 
     def slot(self, key: tuple[Any, ...], ops: list[Op]) -> int:
-        """A new slot filled by ``ops``: (kind, source, rank, level, least, greatest, payments, slides)."""
+        """A new slot filled by ``ops``, or DEAD when none leads anywhere."""
+        ops = [op for op in ops if op[1] != DEAD]
+        if not ops:
+            self.memo[key] = DEAD
+            return DEAD
         number, start = len(self.slot_ops), len(self.ops)
         for order, (kind, source, rank, level, least, greatest, pays, slides) in enumerate(ops):
             p, s = len(self.op_pays), len(self.op_slides)
@@ -188,6 +215,8 @@ class _Builder:
     def start(self, level: int, unpaid: Unpaid) -> int:
         """Slot of the inner end of a level's temporal loops."""
         if level == len(self.space.levels):
+            if any(state >= CHAIN for state in unpaid):
+                return DEAD
             key: tuple[Any, ...] = ("end", unpaid)
             if key in self.memo:
                 return self.memo[key]
@@ -230,24 +259,37 @@ class _Builder:
         source = self._unordered(level, rank + 1)
         if self.is_free(level, rank):
             return self.slot(key, [(FREE, source, rank, level, 1, UNLIMITED, [], [])])
-        return self.slot(key, [*self._skip(level, rank, source), self._loop(level, rank, none, source)])
+        return self.slot(key, [*self._skip(level, rank, source), *self._loops(level, rank, none, lambda after: source)])
 
     def _skip(self, level: int, rank: int, source: int) -> list[Op]:
         return [(PAY, source, rank, level, 0, 0, [], [])] if self.limits(level, rank).low <= 1 else []
 
-    def _loop(self, level: int, rank: int, unpaid: Unpaid, source: int) -> Op:
-        """Pay the tensors that the rank indexes, and loop over it."""
+    def _loops(self, level: int, rank: int, unpaid: Unpaid, go_on: Callable[[Unpaid], int]) -> list[Op]:
+        """Pay the tensors that the rank indexes, and loop over it; ``go_on`` gives the slot for what is unpaid after that."""
+        if any(state >= CHAIN and rank in self.relevant[t] - self._awaited(t, state) for t, state in enumerate(unpaid)):
+            return []
         limits = self.limits(level, rank)
-        pays, slides = [], []
+        pays, sliding = [], []
         for t, n in enumerate(unpaid):
-            if n and rank in self.relevant[t]:
-                payment = self.pay(t, n, level)
+            if n % CHAIN and rank in self.relevant[t]:
+                payment = self.pay(t, n % CHAIN, level)
                 if rank in self.sliding[t]:
-                    slides.append(self.slides.setdefault((payment, level, rank), len(self.slides)))
+                    sliding.append((t, payment))
                 else:
                     pays.append(payment)
-        kind = SLIDE if slides else STEP
-        return kind, source, rank, level, max(2, limits.low), limits.high or UNLIMITED, pays, slides
+        ops: list[Op] = []
+        for ways in product(*((PLAIN, CHAINED) if rank in self.sums[t] else (EITHER,) for t, _ in sliding)):
+            after, slides = list(self._after(rank, unpaid)), []
+            for (t, payment), way in zip(sliding, ways):
+                slides.append(self.slides.setdefault((payment, level, rank, way), len(self.slides)))
+                after[t] = CHAIN * self.sums[t][rank] if way == CHAINED else 0
+            kind, least = SLIDE if slides else STEP, max(2, limits.low)
+            ops.append((kind, go_on(tuple(after)), rank, level, least, limits.high or UNLIMITED, pays, slides))
+        return ops
+
+    def _awaited(self, tensor: int, state: int) -> frozenset[int]:
+        """Ranks of the sum of which a chained tensor awaits a loop."""
+        return frozenset(rank for rank, number in self.sums[tensor].items() if number == state // CHAIN)
 
     def _after(self, rank: int, unpaid: Unpaid) -> Unpaid:
         return tuple(0 if rank in self.relevant[t] else n for t, n in enumerate(unpaid))
@@ -272,11 +314,10 @@ class _Builder:
             return self.memo[key]
         rank = self.ranks.index(listed[position])
         rest = self._ordered(level, unpaid, zone, position + 1)
-        after = self._after(rank, unpaid)
-        source = rest if after == unpaid else self._ordered(level, after, zone, position + 1)
-        if after == unpaid and self.is_free(level, rank):
-            return self.slot(key, [(FREE, source, rank, level, 1, UNLIMITED, [], [])])
-        return self.slot(key, [*self._skip(level, rank, rest), self._loop(level, rank, unpaid, source)])
+        if self._after(rank, unpaid) == unpaid and self.is_free(level, rank):
+            return self.slot(key, [(FREE, rest, rank, level, 1, UNLIMITED, [], [])])
+        loops = self._loops(level, rank, unpaid, lambda after: self._ordered(level, after, zone, position + 1))
+        return self.slot(key, [*self._skip(level, rank, rest), *loops])
 
     def _permuted(self, level: int, unpaid: Unpaid, restricted: frozenset[int]) -> int:
         """The free part of a permutation. ``restricted``: ranks with bounds of their own that have no loop here yet."""
@@ -287,7 +328,7 @@ class _Builder:
         if restricted and not any(unpaid):
             rank = min(restricted)
             source = self._permuted(level, unpaid, restricted - {rank})
-            return self.slot(key, [*self._skip(level, rank, source), self._loop(level, rank, unpaid, source)])
+            return self.slot(key, [*self._skip(level, rank, source), *self._loops(level, rank, unpaid, lambda after: source)])
         free = [self.ranks.index(name) for name in temporal.free]
         free = [rank for rank in free if not self.is_one(level, rank) and self.is_free(level, rank)]
         alive = {rank for t, n in enumerate(unpaid) if n for rank in self.relevant[t]}
@@ -299,16 +340,17 @@ class _Builder:
             if rank not in alive:
                 continue
             after = self._after(rank, unpaid)
-            op = self._loop(level, rank, unpaid, self._permuted(level, after, restricted))
+            loops = self._loops(level, rank, unpaid, lambda after: self._permuted(level, after, restricted))
+            if any(state >= CHAIN and not after[t] for t, state in enumerate(unpaid)):
+                ops += loops
+                continue
             if after not in seen:
                 seen.add(after)
-                paid = [self.pay(t, n, level) for t, n in enumerate(unpaid) if n and not after[t]]
-                ops.append((PAY, op[1], rank, level, 0, 0, paid, []))
-            if op[0] == SLIDE:
-                ops.append(op)
+                paid = [self.pay(t, n % CHAIN, level) for t, n in enumerate(unpaid) if n % CHAIN and not after[t]]
+                ops.append((PAY, self._permuted(level, after, restricted), rank, level, 0, 0, paid, []))
+            ops += [op for op in loops if op[0] == SLIDE]
         for rank in sorted(restricted):
-            after = self._after(rank, unpaid)
-            ops.append(self._loop(level, rank, unpaid, self._permuted(level, after, restricted - {rank})))
+            ops += self._loops(level, rank, unpaid, partial(self._permuted, level, restricted=restricted - {rank}))
         number = self.slot(key, ops)
         for rank in free:
             if rank not in alive:
@@ -316,14 +358,17 @@ class _Builder:
         return number
 
 
-def build_program(space: Mapspace, keeps: Sequence[frozenset[str]], at_once: frozenset[str] = frozenset()) -> Program:
+def build_program(
+    space: Mapspace, keeps: Sequence[frozenset[str]], at_once: frozenset[str] = frozenset(), chained: bool = False
+) -> Program:
     """The program of a mapspace for fixed keep sets (one per level, inner to outer).
 
-    Tensors in ``at_once`` never rest: they are paid where a level that keeps them ends.
+    Tensors in ``at_once`` never rest: they are paid where a level that keeps them ends. If ``chained``, slides along sums of two
+    ranks are told apart by whether the next loop that moves their tensor runs along the same sum.
     """
     einsum = space.einsum
     transfers = Transfers.of(space, keeps)
-    builder = _Builder(space, transfers, at_once)
+    builder = _Builder(space, transfers, at_once, chained)
     root = builder.start(0, (0,) * len(einsum.tensors))
     pays = list(builder.pays)
     return Program(
@@ -333,7 +378,7 @@ def build_program(space: Mapspace, keeps: Sequence[frozenset[str]], at_once: fro
         np.array(builder.op_slides, dtype=np.int64),
         np.array([first for first, _ in pays], dtype=np.int64),
         np.array([last for _, last in pays], dtype=np.int64),
-        np.array(list(builder.slides), dtype=np.int64).reshape(-1, 3),
+        np.array(list(builder.slides), dtype=np.int64).reshape(-1, 4),
         np.array(builder.slot_ops, dtype=np.int64),
         len(builder.slot_ops),
         root,

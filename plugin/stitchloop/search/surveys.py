@@ -89,6 +89,7 @@ class Surveyor:
         self.outermost = Outermost(space, machine, task, full)
         self.counted = slice(1 + task.resources, machine.buffer_metric)
         self.plans: dict[KeepSets, Plan] = {}
+        self.chains: dict[KeepSets, Plan] = {}
         self.fitting: dict[Any, Any] = {}
 
     def plan(self, keeps: KeepSets) -> Plan:
@@ -96,6 +97,14 @@ class Surveyor:
         if keeps not in self.plans:
             self.plans[keeps] = build_plan(build_program(self.space, keeps), len(self.space.levels))
         return self.plans[keeps]
+
+    def chained(self, keeps: KeepSets) -> Plan:
+        """The plan for these keep sets that tells apart what comes after a slide."""
+        if keeps not in self.chains:
+            plain = not len(self.plan(keeps).slides)
+            own = None if plain else build_plan(build_program(self.space, keeps, chained=True), len(self.space.levels))
+            self.chains[keeps] = own or self.plan(keeps)
+        return self.chains[keeps]
 
     def survey(self, sets: list[KeepSets], choices: Any, goals: Any = None) -> Iterator[Surveyed]:
         """Bounds for every combination of keep sets; what a tensor adds depends on the levels that keep it only.

@@ -7,11 +7,13 @@ n - 1 in n of all visits; ``part`` is (n - 1) / n. A step brings the tile but fo
 the whole tile. From these words may go:
 
 - *Short wraps.* A later loop counts as rest or as one more slide only if all loops that moved the tile so far run along the
-  same sum, and its step equals theirs together, or that and s more. Let b be the sum's other rank, of step t there. If
-  neither rank has more than one loop left, t is s or 2s. If b may have several, the steps of b alone have to make up s or 2s,
-  so t divides 2s; if a may have several, t is a multiple of s; if both may, anything. Without any loop over b, only a can match,
-  where its first loop makes two steps: then the tool's slide is a true one. Rest takes at most all later visits but for those
-  that loops of other tensor ranks make; of these there is one in as many as the rest of a and b has iterations.
+  same sum, and its step equals theirs together, or that and s more. So unless the next loop that moves the tile runs along the
+  sum there are none: the passes tell these two kinds of slides apart (:data:`stitchloop.search.program.CHAINED`). Let b be the
+  sum's other rank, of step t there. If neither rank has more than one loop left, t is s or 2s. If b may have several, the steps
+  of b alone have to make up s or 2s, so t divides 2s; if a may have several, t is a multiple of s; if both may, anything. Without
+  any loop over b, only a can match, where its first loop makes two steps: then the tool's slide is a true one. Rest takes at most
+  all later visits but for those that loops of other tensor ranks make; of these there is one in as many as the rest of a and b
+  has iterations.
 - *Link transfers.* A neighbour has what an element needs next only along a sum. So of each set of elements that differ in
   ranks that stand alone one at least reads from the parent, and when the slide itself advances, one of each set that differs
   in another sum too; and only if s is an offset that spatial loops can give along the sum, and if the deliveries have equal
@@ -34,6 +36,7 @@ from stitchloop.mapspace.factors import divisors
 from stitchloop.search.arrays import Machine, Plan, Tables
 from stitchloop.search.constants import expressions_of
 from stitchloop.search.floors import sums_ranks
+from stitchloop.search.program import PLAIN
 
 Term = tuple[int, int]
 """Rank, coefficient."""
@@ -63,14 +66,14 @@ def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: l
     expressions = [expressions_of(machine, t) for t in range(len(machine.is_output))]
     axes, shape = machine.axes.tolist(), [int(tables.count[r]) for r in machine.axes]
     inside = tables.inner.astype(np.int64)
-    known: dict[tuple[int, int, int], int] = {}
+    known: dict[tuple[int, int, int, int], int] = {}
     spreads: dict[int, Any] = {}
-    for slide, (_, level, rank) in enumerate(plan.slides.tolist()):
+    for slide, (_, level, rank, after) in enumerate(plan.slides.tolist()):
         first, last, row = plan.spans[slide].tolist()
         for q in range(first, last):
             own, t, child = row + q - first, int(plan.transfer_tensor[q]), int(plan.transfer_child[q])
             into = tables.loose[:, own, :nodes]
-            if (key := (q, level, rank)) in known:
+            if (key := (q, level, rank, after)) in known:
                 into[:] = tables.loose[:, known[key], :nodes]
                 continue
             known[key] = own
@@ -90,10 +93,11 @@ def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: l
                 spreads[q] = _constant_or_all(tables.reads[q, :nodes] / tables.share[q, :nodes])
             places = [axes.index(r) for r, _ in pair]
             if np.ndim(spreads[q]) and links != NO_LINKS:
-                stays, matched, reachable = (_on_grid(array, places, shape) for array in _geometry(mine, its, outside))
+                geometry = _geometry(mine, its, outside, after != PLAIN)
+                stays, matched, reachable = (_on_grid(array, places, shape) for array in geometry)
                 parts = _parts(stays, matched, reachable, links, spreads[q].reshape(shape))
             else:
-                table = _table(mine, its, outside, links, 1.0 if links == NO_LINKS else spreads[q])
+                table = _table(mine, its, outside, after != PLAIN, links, 1.0 if links == NO_LINKS else spreads[q])
                 parts = [_on_grid(array, places, shape) for array in table]
             for k, part in enumerate(parts):
                 into[k].reshape(shape)[:] = part
@@ -142,9 +146,9 @@ def _constant_or_all(numbers: Any) -> Any:
 
 
 @lru_cache(maxsize=1 << 14)
-def _table(own: Axis, other: Axis, outside: bool, links: Links, spread: float) -> Any:
+def _table(own: Axis, other: Axis, outside: bool, chained: bool, links: Links, spread: float) -> Any:
     """``float64[4, extents of own, extents of other]``: see :func:`loosen`."""
-    return np.stack(np.broadcast_arrays(*_parts(*_geometry(own, other, outside), links, spread)))
+    return np.stack(np.broadcast_arrays(*_parts(*_geometry(own, other, outside, chained), links, spread)))
 
 
 def _parts(stays: Any, matched: Any, reachable: Any, links: Links, spread: Any) -> list[Any]:
@@ -162,10 +166,11 @@ def _parts(stays: Any, matched: Any, reachable: Any, links: Links, spread: Any) 
     return parts
 
 
-def _geometry(own: Axis, other: Axis, outside: bool) -> tuple[Any, Any, Any]:
+def _geometry(own: Axis, other: Axis, outside: bool, chained: bool) -> tuple[Any, Any, Any]:
     """``[extents of own, extents of other]``: stays, matched and reachable of :func:`_parts`.
 
-    ``outside``: whether spatial loops over either rank stand outside the slide's level.
+    ``outside``: whether spatial loops over either rank stand outside the slide's level. ``chained``: whether the next loop
+    that moves the tile may run along the same sum.
     """
     mine, its = own.extents[:, None], other.extents[None]
     step, beside = own.coefficient * own.inside * mine, other.coefficient * other.inside * its
@@ -177,7 +182,7 @@ def _geometry(own: Axis, other: Axis, outside: bool) -> tuple[Any, Any, Any]:
     rest |= several_beside & (2 * step % beside == 0) | several & (beside % step == 0)
     rest = (rest | outside) & (more > 1)
     again = (left % 2 == 0) & (left > 2)
-    matched = np.maximum(np.where(rest, 1.0 - 2.0 / (left * more), 0.0), np.where(again, stays, 0.0))
+    matched = np.maximum(np.where(rest, 1.0 - 2.0 / (left * more), 0.0), np.where(again, stays, 0.0)) * chained
     return stays, matched, np.broadcast_to(_reachable(own, other, step), stays.shape)
 
 
