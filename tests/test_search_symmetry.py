@@ -89,3 +89,17 @@ def test_a_term_that_stands_twice_is_no_single_one():
     window = Tensor("I", ((Term("A"), Term("A"), Term("B")),))
     einsum = Einsum("twice", ("A", "B"), (4, 4), (window, Tensor("O", ((Term("A"),), (Term("B"),)), True)))
     assert symmetries(space_of(einsum)) == []
+
+
+def test_bounds_are_raised_once():
+    """A second raise was added to the first: a search that had tasted some choices dropped its optimum."""
+    found, more = Search(space_of(convolution(4, 4, 3, 3, 6, 6)), ("energy",), threads=1), 0
+    for survey in found.surveyor.survey(found.sets, found.choices):
+        before, floors = survey.floors.copy(), []
+        for _ in range(2):
+            found.surveyor.raise_bounds(survey, np.full(survey.bounds.shape[1], np.inf))
+            floors.append((survey.floors.copy(), survey.bounds.copy()))
+        assert (floors[0][0] == floors[1][0]).all()
+        assert (floors[0][1] == floors[1][1]).all()
+        more += int((floors[0][0] > before).sum())
+    assert more

@@ -47,6 +47,8 @@ class Surveyed:
     """float64[choices, GOALS]; raised as the search goes on."""
     waiting: Any = field(init=False)
     """bool[choices]: neither treated yet nor dropped."""
+    raised: Any = field(init=False)
+    """bool[choices]: :meth:`Surveyor.raise_bounds` has done all that it can."""
     running: Any = field(init=False)
     """bool[choices]: handed to a thread."""
     tiles: Any = None
@@ -54,6 +56,7 @@ class Surveyed:
 
     def __post_init__(self) -> None:
         self.waiting = np.ones(len(self.bounds), dtype=np.bool_)
+        self.raised = np.zeros(len(self.bounds), dtype=np.bool_)
         self.running = np.zeros(len(self.bounds), dtype=np.bool_)
 
     @classmethod
@@ -158,8 +161,9 @@ class Surveyor:
         return survey.tiles[0][c], survey.tiles[1][c]
 
     def raise_bounds(self, survey: Surveyed, goals: Any) -> None:
-        """Raise floors and bounds where they may still precede ``goals``."""
-        alive = np.nonzero(no_later(survey.bounds, goals))[0]
+        """Raise floors and bounds where they may still precede ``goals``, each once."""
+        alive = np.nonzero(no_later(survey.bounds, goals) & ~survey.raised)[0]
+        survey.raised[alive] = True
         if len(alive):
             plan, choices, floors = self.plan(survey.keeps), survey.choices[alive], survey.floors[alive]
             filled = surely_filled(self.machine, plan, choices, self.fanouts) if self.full else None
