@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -113,6 +114,22 @@ def test_without_a_folder_to_write_to_kernels_run_all_the_same(
     (tmp_path / "file").touch()
     monkeypatch.setenv("STITCHLOOP_CACHE", str(tmp_path / "file" / "below"))
     assert fresh()(*arguments) == 8
+
+
+def test_a_signal_waits_until_a_kernel_is_made(arguments: list[Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C was swallowed by a callback of LLVM, which wrote a traceback."""
+    from stitchloop.search import translate
+
+    whole = translate.translate
+
+    def interrupted(*given: Any) -> list[bytes]:
+        signal.raise_signal(signal.SIGINT)
+        return whole(*given)
+
+    monkeypatch.setattr(translate, "translate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fresh()(*arguments)
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_code_is_known_by_all_that_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:

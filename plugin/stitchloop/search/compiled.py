@@ -166,12 +166,14 @@ def _kept(name: str) -> list[bytes] | None:
 
 
 def _made(function: Callable[..., Any], kinds: list[Kind], name: str) -> list[bytes]:
-    """Object files with the machine code of a function."""
+    """Object files with the machine code of a function. Signals wait until it is there: LLVM's callbacks would swallow them."""
     from stitchloop.search.translate import translate
+    from stitchloop.write.files import signals_held
 
-    objects = translate(function, kinds)
-    content = marshal.dumps(objects)
-    keep(f"{name}.bin", sha256(content).digest() + content)
+    with signals_held():
+        objects = translate(function, kinds)
+        content = marshal.dumps(objects)
+        keep(f"{name}.bin", sha256(content).digest() + content)
     return objects
 
 
