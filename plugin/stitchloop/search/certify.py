@@ -202,6 +202,7 @@ def _search(
     try:
         if full is None:
             other = search.under_full_count(stats, asked)
+            search.surveys.clear()
             full = other, other.run()
         return _with_links(search, *full, found, asked)
     except KeyboardInterrupt:

@@ -314,12 +314,12 @@ class Search:
 
     def _rest(self, start: int) -> float:
         """A bound on the first goal over all choices from ``start`` on: the computes alone."""
-        choices = self.every[start:].astype(np.int64)
-        if not len(choices):
-            return float("inf")
-        nothing, bounds = np.zeros((len(choices), len(self.eye))), np.zeros((len(choices), labels.GOALS))
-        scan.rate_floors(self.task, choices, nothing, nothing, bounds)
-        return float(bounds[:, 0].min())
+        least = float("inf")
+        for at in range(start, len(self.every), self.portion):
+            choices = self.every[at : at + self.portion].astype(np.int64)
+            nothing = np.zeros((len(choices), len(self.eye)))
+            least = min(least, float(self.surveyor.rate(choices, nothing, nothing)[:, 0].min()))
+        return least
 
     def _first(self) -> Iterator[tuple[int, Any]]:
         """A few choices of every combination of keep sets that may precede the incumbent, in blocks.
@@ -567,7 +567,7 @@ class Search:
         scan.count_base(self.machine, plan, tables, choice)
         task = with_buffers or self.task
         own = with_buffers is not None
-        return Settler(self.machine, task, plan, tables, space, nodes, self.counted, own, self.most_bytes // 2)
+        return Settler(self.machine, task, plan, tables, space, nodes, self.counted, own, self.most_bytes // 4)
 
     @property
     def elides_by_bounds(self) -> bool:

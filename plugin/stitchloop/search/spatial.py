@@ -144,7 +144,7 @@ def spatial_table(space: Mapspace) -> Any:
                 grown[:, group] = one[option]
                 parts.append(grown)
         table = np.concatenate(parts)
-    used = table.astype(np.int64).prod(axis=(1, 2))
+    used = table.prod(axis=(1, 2), dtype=np.int64)
     share = used / total
     admitted = (space.min_parallelism <= share) & (share <= max(space.max_parallelism, 1 / total))
     table, used = table[admitted], used[admitted]

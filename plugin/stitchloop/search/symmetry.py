@@ -6,7 +6,7 @@ equal counts, so of spatial factors that it maps to each other one choice suffic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -67,8 +67,10 @@ def _same_loops(loops: LoopSpace, name: dict[str, str]) -> bool:
 def without_twins(table: Any, swaps: list[Swap]) -> Any:
     """Rows of ``table[choices, levels, ranks]`` but for those that a swap maps to an earlier row."""
     for swap in swaps:
-        rows, images = table.reshape(len(table), -1), table[:, :, list(swap)].reshape(len(table), -1)
-        values, number = np.unique(same_rows(np.concatenate([rows, images])), return_inverse=True)
+        columns = (
+            np.concatenate([table[:, i, r], table[:, i, other]]) for i in range(table.shape[1]) for r, other in enumerate(swap)
+        )
+        values, number = np.unique(numbered(columns, 2 * len(table)), return_inverse=True)
         at = np.full(len(values), len(table))
         at[number[: len(table)]] = np.arange(len(table))
         table = table[at[number[len(table) :]] >= np.arange(len(table))]
@@ -77,16 +79,21 @@ def without_twins(table: Any, swaps: list[Swap]) -> Any:
 
 def same_rows(rows: Any) -> Any:
     """``int64[*]``: a number for every row of non-negative ``rows[*, columns]``, the same for equal rows."""
-    number: Any = np.zeros(len(rows), dtype=np.int64)
+    return numbered(rows.T, len(rows))
+
+
+def numbered(columns: Iterable[Any], count: int) -> Any:
+    """:func:`same_rows` for ``count`` rows that are given column by column."""
+    number: Any = np.zeros(count, dtype=np.int64)
     most = 1
-    for column in rows.T:
+    for column in columns:
         span = int(column.max(initial=0)) + 1
         if most * span >= 2**62:
             number = np.unique(number, return_inverse=True)[1]
-            most = len(rows)
+            most = count
         if most * span >= 2**62:
             column = np.unique(column, return_inverse=True)[1]
-            span = len(rows)
+            span = count
         number = number * span + column
         most *= span
     return number
