@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from search_spaces import gemm, least, plain, random_architecture, random_mapspace, random_sliding_einsum, valid_stats
+from search_spaces import (
+    convolution,
+    gemm,
+    least,
+    plain,
+    random_architecture,
+    random_mapspace,
+    random_sliding_einsum,
+    valid_stats,
+)
 from stitchloop.architecture import Architecture, Compute, Energy, Level
 from stitchloop.constraints import Constraints, FactorConstraint, LevelConstraints, LoopConstraint
 from stitchloop.mapspace import build_mapspace
@@ -259,3 +268,18 @@ def test_telling_chained_slides_apart_only_raises_bounds(seed, monkeypatch):
     told = Search(space, ("energy",), full=True).run().bound
     monkeypatch.setattr(Surveyor, "chained", Surveyor.plan)
     assert Search(space, ("energy",), full=True).run().bound <= told <= want[0] * (1 + 1e-11)
+
+
+def test_an_optimum_of_zero_is_proved_even_if_the_full_count_is_stopped(monkeypatch):
+    """Accesses of a level that everything bypasses: the gap was divided by them."""
+    from stitchloop.search import certify
+
+    space = build_mapspace(convolution(2, 2, 3, 3, 4, 4), nvdla())
+    monkeypatch.setattr(certify, "LISTED", 0)
+    run = Search.run
+    monkeypatch.setattr(
+        Search, "run", lambda search: replace(run(search), stopped_by="memory limit") if search.full else run(search)
+    )
+    result = search(space, (f"accesses-{space.architecture.levels[0].name}",))
+    assert result.values == (0.0,)
+    assert result.certificate.optimal

@@ -255,9 +255,9 @@ def _with_links(search: Search, full: Search, outcome: Outcome, found: Found, as
 
     def met_by(stats: Stats) -> int:
         """How many goals no mapping can better, one after another."""
-        if outcome.stopped_by:
-            return 0
         own, bounds = full.goals_of(stats), outcome.incumbent.goals
+        if outcome.stopped_by:
+            return int(own[0] <= outcome.bound)
         unequal = next((g for g in range(len(full.names)) if own[g] != bounds[g]), len(full.names))
         return len(full.names) if tuple(own) < tuple(bounds) else unequal
 
