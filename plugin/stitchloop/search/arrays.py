@@ -39,6 +39,8 @@ class Machine(NamedTuple):
     term_rank: Any
     term_coefficient: Any
     """int64[terms]: absolute values."""
+    sums: Any
+    """The same as lists: per tensor and index expression, (rank, coefficient) of every term."""
     is_output: Any
     is_plain: Any
     """Each tensor rank is one rank with coefficient 1, and none occurs twice: box volumes are products of extents."""

@@ -7,7 +7,6 @@ Elsewhere it depends on temporal loops where a sum of ranks is spread; a lower b
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -116,7 +115,7 @@ def different_tiles(machine: Machine, plan: Plan, still: Any, choices: Any) -> t
 def spread_nodes(machine: Machine, t: int, choice: Any, level: int, extents: Any) -> Any:
     """Different tiles that the fan-out of ``level`` holds at every node; ``extents[ranks, nodes]`` are the temporal ones."""
     inside, bounds = choice[:level].prod(axis=0).tolist(), choice[level].tolist()
-    expressions = [[(r, c) for r, c in terms if bounds[r] > 1] for terms in expressions_of(machine, t)]
+    expressions = [[(r, c) for r, c in terms if bounds[r] > 1] for terms in machine.sums[t]]
     if machine.is_diagonal[t] or any(len(terms) > 2 for terms in expressions):
         within = (extents * np.array(inside)[:, None]).astype(np.int64).T
         return _different(machine, t, np.broadcast_to(choice[level], within.shape), within, np.zeros(len(within), dtype=np.bool_))
@@ -139,24 +138,17 @@ def bounded_spreads(machine: Machine, plan: Plan, still: Any, choice: Any) -> li
     return found
 
 
-def expressions_of(machine: Machine, t: int) -> list[list[tuple[int, int]]]:
-    """(rank, coefficient) of every term, by index expression."""
-    ends = machine.expression_term[machine.tensor_expression[t] : machine.tensor_expression[t + 1] + 1].tolist()
-    terms = list(zip(machine.term_rank.tolist(), machine.term_coefficient.tolist()))
-    return [terms[first:last] for first, last in pairwise(ends)]
-
-
 def _sums_spread(machine: Machine, t: int, bounds: Any) -> Any:
     """Where a fan-out with ``bounds[*, ranks]`` spreads several ranks of one index expression."""
     found = np.zeros(len(bounds), dtype=np.bool_)
-    for terms in expressions_of(machine, t):
+    for terms in machine.sums[t]:
         found |= (bounds[:, [rank for rank, _ in terms]] > 1).sum(axis=1) > 1
     return found
 
 
 def _different(machine: Machine, t: int, bounds: Any, inside: Any, bounded: Any) -> Any:
     """Different tiles over spatial ``bounds[*, ranks]`` with the extents ``inside``; lower bounds where ``bounded``."""
-    expressions = expressions_of(machine, t)
+    expressions = machine.sums[t]
     if machine.is_diagonal[t]:
         sizes = [1 + sum(c * (int(machine.size[r]) - 1) for r, c in terms) for terms in expressions]
         least = np.max([np.max([bounds[:, r] for r, _ in terms], axis=0) for terms in expressions if terms], axis=0)

@@ -459,7 +459,7 @@ class Search:
             if self._raise_cycles(plan, tables, space, nodes, scale, sums, bounds, found, index):
                 return scan.CLOSED, bounds.copy(), loops
             return scan.DROPPED, None, None
-        scan.count_base(self.machine, plan, tables, survey.choices[c])
+        tables.base[:] = survey.base(c)
         nest, goals = walk(self.machine, plan, tables, space.singles, space.payments, space.slots), np.zeros(labels.GOALS)
         labels.fill_goals(scale, nest.sums, nest.sums[ENERGY], nest.cycles, goals)
         if not survey.exact[c]:
@@ -564,7 +564,7 @@ class Search:
         plan, choice = self.surveyor.plan(survey.keeps), survey.choices[c]
         tables, space = workspace(self.space, self.machine, plan, int(self.nodes(choice[None])[0]))
         nodes = scan.lay(self.machine, plan, tables, choice, survey.constants[c], self.surveyor.tiles(survey, c))
-        scan.count_base(self.machine, plan, tables, choice)
+        tables.base[:] = survey.base(c)
         task = with_buffers or self.task
         own = with_buffers is not None
         return Settler(self.machine, task, plan, tables, space, nodes, self.counted, own, self.most_bytes // 4)

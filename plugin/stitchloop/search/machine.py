@@ -66,9 +66,11 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[Machi
         weights[m, i] = 1.0
     expressions, terms, ranks, coefficients = [0], [0], [], []
     plain, diagonal = [], []
+    sums: list[list[list[tuple[int, int]]]] = []
     for tensor in einsum.tensors:
         seen: list[str] = []
-        for expression in tensor.projection:
+        sums.append([[] for _ in tensor.projection])
+        for expression, own_sum in zip(tensor.projection, sums[-1]):
             merged: dict[str, int] = {}
             for term in expression:
                 merged[term.rank] = merged.get(term.rank, 0) + abs(term.coefficient)
@@ -76,6 +78,7 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[Machi
                 if coefficient and einsum.sizes[rank] > 1:
                     ranks.append(einsum.ranks.index(rank))
                     coefficients.append(coefficient)
+                    own_sum.append((ranks[-1], coefficient))
                     seen.append(rank)
             terms.append(len(ranks))
         expressions.append(len(terms) - 1)
@@ -101,6 +104,7 @@ def build_machine(space: Mapspace, counted_levels: Sequence[int]) -> tuple[Machi
         expression_term=np.array(terms, dtype=np.int64),
         term_rank=np.array(ranks, dtype=np.int64),
         term_coefficient=np.array(coefficients, dtype=np.int64),
+        sums=sums,
         is_output=np.array([tensor.is_output for tensor in einsum.tensors], dtype=np.bool_),
         is_plain=np.array(plain, dtype=np.bool_),
         is_diagonal=np.array(diagonal, dtype=np.bool_),

@@ -45,6 +45,8 @@ class Surveyed:
     """bool[choices]: whether the constants are exact, not lower bounds."""
     bounds: Any
     """float64[choices, GOALS]; raised as the search goes on."""
+    bases: tuple[Any, ...] = ()
+    """By tensor, what the compute units move: see :func:`stitchloop.search.constants.settle_tensor`."""
     waiting: Any = field(init=False)
     """bool[choices]: neither treated yet nor dropped."""
     raised: Any = field(init=False)
@@ -58,6 +60,10 @@ class Surveyed:
         self.waiting = np.ones(len(self.bounds), dtype=np.bool_)
         self.raised = np.zeros(len(self.bounds), dtype=np.bool_)
         self.running = np.zeros(len(self.bounds), dtype=np.bool_)
+
+    def base(self, c: int) -> Any:
+        """``float64[tensors, 2]``: words that the compute units read and update under one choice."""
+        return np.array([base[c] for base in self.bases])
 
     @classmethod
     def dropped(cls, keeps: KeepSets, choices: Any, bounds: Any) -> Surveyed:
@@ -114,7 +120,7 @@ class Surveyor:
 
         Combinations that cannot precede ``goals``, whatever the choice, get no more than that bound.
         """
-        parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any]] = {}
+        parts: dict[tuple[int, tuple[int, ...]], tuple[Any, Any, Any, Any]] = {}
         least: dict[tuple[int, tuple[int, ...]], tuple[Any, Any]] = {}
         widest = choices[choices.prod(axis=(1, 2)).argmax()][None] if len(choices) else choices
         for keeps in sets:
@@ -126,7 +132,7 @@ class Surveyor:
                 if key not in parts:
                     plan = self.plan(keeps)
                     filled = surely_filled(self.machine, plan, choices, self.fanouts) if self.full else None
-                    parts[key] = settle_tensor(self.machine, plan, self._still(plan), key[0], choices, filled)[:3]
+                    parts[key] = settle_tensor(self.machine, plan, self._still(plan), key[0], choices, filled)
                     least[key] = parts[key][0].min(axis=0, initial=np.inf), parts[key][1].min(axis=0, initial=np.inf)
             if goals is not None:
                 constant, floor = (sum(least[key][i] for key in keys)[None] for i in (0, 1))
@@ -145,7 +151,8 @@ class Surveyor:
             exact = np.logical_and.reduce([part[2] for part in own]) & (not self.full)
             if self.full:
                 constants[(choices[:, 0] > 1).any(axis=1)] = 0.0
-            yield Surveyed(keeps, choices, constants, floors, exact, self.rate(choices, constants, floors))
+            bases = tuple(part[3] for part in own)
+            yield Surveyed(keeps, choices, constants, floors, exact, self.rate(choices, constants, floors), bases)
 
     def rate(self, choices: Any, constants: Any, floors: Any, task: scan.Task | None = None) -> Any:
         """Bounds on the goals, ``float64[choices, GOALS]``."""

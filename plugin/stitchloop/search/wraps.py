@@ -34,7 +34,6 @@ import numpy as np
 
 from stitchloop.mapspace.factors import divisors
 from stitchloop.search.arrays import Machine, Plan, Tables
-from stitchloop.search.constants import expressions_of
 from stitchloop.search.floors import sums_ranks
 from stitchloop.search.program import PLAIN
 
@@ -63,7 +62,7 @@ def loosen(machine: Machine, plan: Plan, tables: Tables, choice: Any, fanouts: l
             tables.reads[q, :nodes] = share * (np.minimum(spread, 1.0) if linked else spread)
             if linked and fanouts[child] > 1:
                 share /= float(choice[child + 1 :].prod())
-    expressions = [expressions_of(machine, t) for t in range(len(machine.is_output))]
+    expressions = machine.sums
     axes, shape = machine.axes.tolist(), [int(tables.count[r]) for r in machine.axes]
     inside = tables.inner.astype(np.int64)
     known: dict[tuple[int, int, int, int], int] = {}
@@ -213,14 +212,14 @@ def _links(expressions: list[list[Term]], spatial: Any, rank: int, instances: fl
 
 def _is_simple(machine: Machine, tensor: Any) -> bool:
     """Whether no rank occurs twice, and no sum has more than two ranks."""
-    return not machine.is_diagonal[tensor] and all(len(terms) <= 2 for terms in expressions_of(machine, tensor))
+    return not machine.is_diagonal[tensor] and all(len(terms) <= 2 for terms in machine.sums[tensor])
 
 
 def _least_slide(machine: Machine, tables: Tables, tensor: Any, child: int, nodes: int) -> Any:
     """``float64[nodes]``: the least part of the tile that a slide along some sum brings."""
     extents = tables.extent[:, :nodes] * tables.inner[child + 1][:, None]
     least: Any = np.ones(nodes)
-    for terms in expressions_of(machine, tensor):
+    for terms in machine.sums[tensor]:
         if terms:
             length = 1.0 + sum(c * (extents[r] - 1.0) for r, c in terms)
             least = least * np.minimum(1.0, np.min([c * extents[r] for r, c in terms], axis=0) / length)
