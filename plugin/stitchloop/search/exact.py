@@ -96,7 +96,7 @@ ROUNDING = 2e-14
 THREADS = "stitchloop-search"
 """What the names of the search's threads begin with."""
 
-TASTE = 4
+TASTE = 2
 """Vectors that are tried for every combination of keep sets before all others, those with the lowest bounds."""
 
 MEMORY = "memory limit"
