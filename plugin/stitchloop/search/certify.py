@@ -261,7 +261,7 @@ def _with_links(search: Search, full: Search, outcome: Outcome, found: Found, as
         unequal = next((g for g in range(len(full.names)) if own[g] != bounds[g]), len(full.names))
         return len(full.names) if tuple(own) < tuple(bounds) else unequal
 
-    if met_by(stats) < asked and outcome.incumbent.index not in (FIRST, search.incumbent.index):
+    if met_by(stats) < asked and outcome.incumbent.index != FIRST:
         _, mapping, stats = refine(space, search.names, [found.mapping, build_mapping(space, outcome.incumbent)], search.deadline)
     better = replace(found, mapping=mapping, stats=stats, evaluated=found.evaluated + outcome.treated)
     value = value_of(name, stats)
