@@ -150,7 +150,7 @@ def test_wrong_types_unknown_keys_and_missing_parts_are_read_or_refused(
                 del holder[path[-1]]
             elif isinstance(holder, dict):
                 holder[key] = junk
-            else:
+            elif isinstance(holder, list):
                 holder.append(junk)
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change has taken that place away
