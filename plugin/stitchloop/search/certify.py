@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stitchloop.errors import InputError, InvalidMapping, NoMapping, Obstacle
+from stitchloop.mapping import Mapping
 from stitchloop.mapspace import build_mapspace
 from stitchloop.mapspace.mapspace import check_sizes
 from stitchloop.mapspace.space import Mapspace
@@ -189,9 +190,8 @@ def _search(
         small = mapspace.size <= LISTED and outcome.stopped_by != INTERRUPTED
         return None if small or not outcome.stopped_by else _sampled(mapspace, objectives, outcome.stopped_by)
     mapping = build_mapping(mapspace, outcome.incumbent)
-    try:
-        stats = Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
-    except InvalidMapping:
+    stats = _figures(mapspace, mapping)
+    if stats is None:
         return None if mapspace.size <= LISTED else _sampled(mapspace, objectives, WRITTEN_BACK)
     found = Found(mapping, stats, outcome.bound * scale, outcome.treated, TIMELOOP.name, outcome.stopped_by)
     if exact:
@@ -209,6 +209,14 @@ def _search(
         return replace(found, stopped_by=INTERRUPTED)
 
 
+def _figures(mapspace: Mapspace, mapping: Mapping) -> Stats | None:
+    """The tool's figures of a mapping; None when its count finds the mapping invalid."""
+    try:
+        return Evaluator(mapspace.einsum, mapspace.architecture, TIMELOOP).evaluate(mapping)
+    except InvalidMapping:
+        return None
+
+
 def _full_first(search: Search, asked: int) -> tuple[Search, Outcome] | None:
     """The search under the full count before all but a taste of ``search``, which learns its bounds."""
     from stitchloop.search.nest import build_mapping
@@ -216,11 +224,8 @@ def _full_first(search: Search, asked: int) -> tuple[Search, Outcome] | None:
     search.taste()
     if search.stopped or not search.incumbent.exists:
         return None
-    try:
-        stats = Evaluator(search.space.einsum, search.space.architecture, TIMELOOP).evaluate(
-            build_mapping(search.space, search.incumbent)
-        )
-    except InvalidMapping:
+    stats = _figures(search.space, build_mapping(search.space, search.incumbent))
+    if stats is None:
         return None
     full = search.under_full_count(stats, asked)
     outcome = full.run()

@@ -70,7 +70,7 @@ from stitchloop.search.prices import rate_metrics
 from stitchloop.search.settle import Settler, workspace
 from stitchloop.search.slides import EXACT, NEAREST
 from stitchloop.search.spatial import SpatialChoice, spatial_table
-from stitchloop.search.surveys import Surveyed, Surveyor, no_later
+from stitchloop.search.surveys import Surveyed, Surveyor, may_precede
 from stitchloop.search.walk import walk
 from stitchloop.search.wraps import loosen
 from stitchloop.stats import Stats
@@ -337,7 +337,7 @@ class Search:
         for k in self._order():
             alive = self.surveys[k].alive(self.incumbent)
             for block in self._blocks(k, alive):
-                if no_later(self.surveys[k].bounds[block], self.incumbent.goals, self.incumbent.index != FIRST).any():
+                if may_precede(self.surveys[k].bounds[block], self.incumbent).any():
                     yield k, block
                 else:
                     self.surveys[k].waiting[block] = False

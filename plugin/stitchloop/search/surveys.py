@@ -20,6 +20,11 @@ from stitchloop.search.outermost import Outermost
 from stitchloop.search.program import build_program
 
 
+def may_precede(bounds: Any, found: Incumbent) -> Any:
+    """Which rows of ``bounds`` may belong to nests that come before ``found``; equal ones do not if it is the first of all."""
+    return no_later(bounds, found.goals, found.index != FIRST)
+
+
 def no_later(bounds: Any, goals: Any, ties: bool = True) -> Any:
     """Which rows of ``bounds`` are lexicographically lower than ``goals`` or, with ``ties``, equal."""
     below: Any = np.zeros(len(bounds), dtype=np.bool_)
@@ -80,7 +85,7 @@ class Surveyed:
 
     def alive(self, found: Incumbent) -> Any:
         """Choices not handed out yet that may precede ``found``, in order of their bounds; those that may not wait no more."""
-        self.waiting &= no_later(self.bounds, found.goals, found.index != FIRST)
+        self.waiting &= may_precede(self.bounds, found)
         alive = np.nonzero(self.waiting & ~self.running)[0]
         return alive[np.lexsort((self.bounds[alive, 1], self.bounds[alive, 0]))]
 
@@ -110,9 +115,9 @@ class Surveyor:
     def chained(self, keeps: KeepSets) -> Plan:
         """The plan for these keep sets that tells apart what comes after a slide."""
         if keeps not in self.chains:
-            plain = not len(self.plan(keeps).slides)
-            own = None if plain else build_plan(build_program(self.space, keeps, chained=True), len(self.space.levels))
-            self.chains[keeps] = own or self.plan(keeps)
+            plan, levels = self.plan(keeps), len(self.space.levels)
+            slides = len(plan.slides) > 0
+            self.chains[keeps] = build_plan(build_program(self.space, keeps, chained=True), levels) if slides else plan
         return self.chains[keeps]
 
     def survey(self, sets: list[KeepSets], choices: Any, goals: Any = None) -> Iterator[Surveyed]:
@@ -145,8 +150,9 @@ class Surveyor:
             own = [parts[key] for key in keys]
             constants, floors = sum(part[0] for part in own), sum(part[1] for part in own)
             tensors, words = self.outermost.floor(keeps)
-            m, rest = self.outermost.metric, [part for (t, _), part in zip(keys, own) if self.names[t] not in tensors]
-            floors[:, m] = np.maximum(floors[:, m], words + sum(part[1][:, m] for part in rest))
+            if tensors:
+                m, rest = self.outermost.metric, [part for (t, _), part in zip(keys, own) if self.names[t] not in tensors]
+                floors[:, m] = np.maximum(floors[:, m], words + sum(part[1][:, m] for part in rest))
             floors[:, self.counted] = np.ceil(floors[:, self.counted])
             exact = np.logical_and.reduce([part[2] for part in own]) & (not self.full)
             if self.full:
